@@ -99,7 +99,7 @@ class Episode:
 
     environment: int  # index of the row in the table that was drawn, 0 .. N-1
     seed_index: int  # 0 .. S-1
-    play: int  # 0 .. P-1
+    play: int  # 0 .. G-1
     arm: int  # PLAIN or HINTED
     seed: int  # given to the program
     turns: tuple[Turn, ...]

@@ -1,0 +1,144 @@
+"""The designer writes environments: plan what to ask for, let the policy write, cut programs out.
+
+In: skill quotas and win rates of the curriculum, passages, memory examples. Out: `Draft` records.
+Source: SPADE (arXiv:2608.19197) section 3 and appendix; differs from the public implementation in
+that every draft is kept, refused or not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import numpy as np
+
+from spade_jax import records
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DesignConfig:
+    drafts: int = 24  # programs asked for in each generation
+    every: int = 1  # k, iterations a generation lives; designer credit comes k iterations later
+    max_tokens: int = 160  # of one draft
+    temperature: float = 1.0
+    passage_words: int = 0  # words of the grounding passage in the prompt, 0 for none
+    positives: int = 0  # memory examples of high regret in the prompt
+    negatives: int = 0  # memory examples that were too easy or too hard
+    skills: Literal["rotation", "learning_progress", "uniform"] = "uniform"
+    active_skills: int = 3  # with rotation: skills of one generation
+    difficulty: Literal["target", "cycle", "easy", "medium", "hard"] = "target"
+
+    def __post_init__(self):
+        if self.drafts < 0 or self.every < 1:
+            raise ValueError(
+                f"design.drafts={self.drafts}, design.every={self.every}: "
+                "set drafts >= 0 (0 trains on a fixed pool) and every >= 1."
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Assignment:
+    """What one draft is asked to be."""
+
+    skill: str
+    difficulty: str
+
+
+def plan(
+    config: DesignConfig,
+    generation: int,
+    quota_Z: np.ndarray,
+    win_rate_Z: np.ndarray,
+) -> list[Assignment]:
+    """Spread the drafts of a generation over skills and difficulty words.
+
+    Args:
+      generation: index of the generation, 0 for the first.
+      quota_Z: share of drafts each skill should get, sums to 1 (used with learning_progress).
+      win_rate_Z: the agent's current win rate per skill; NaN where unknown.
+    """
+    counts_Z = _skill_counts(config, generation, quota_Z)
+    assignments = []
+    for z, skill in enumerate(records.SKILLS):
+        for i in range(counts_Z[z]):
+            word = _difficulty(config.difficulty, float(win_rate_Z[z]), generation + i)
+            assignments.append(Assignment(skill=skill, difficulty=word))
+    return assignments
+
+
+def write(
+    assignments: Sequence[Assignment],
+    prompts: Sequence[Sequence[int]],
+    generate: Callable[[list, list], list[records.Reply]],
+    text_of: Callable[[records.Reply], str],
+    program_in: Callable[[str], str | None],
+    *,
+    seeds: Sequence[int],
+    generation: int,
+    version: int,
+    first_uid: int,
+) -> list[records.Draft]:
+    """Let the policy write one draft per assignment.
+
+    Args:
+      prompts: token ids, one per assignment.
+      generate: (prompts, sampler seeds) -> replies in order.
+      program_in: reply text -> program text, None where there is none.
+    """
+    replies = generate([tuple(ids) for ids in prompts], [int(seed) for seed in seeds])
+    drafts = []
+    for i, (assignment, reply) in enumerate(zip(assignments, replies, strict=True)):
+        text = text_of(reply)
+        drafts.append(
+            records.Draft(
+                uid=first_uid + i,
+                generation=generation,
+                skill=assignment.skill,
+                difficulty=assignment.difficulty,
+                prompt_ids=tuple(prompts[i]),
+                reply=reply,
+                text=text,
+                source=program_in(text),
+                version=version,
+            )
+        )
+    return drafts
+
+
+def target_difficulty(win_rate: float) -> str:
+    """Name the difficulty that moves a win rate toward the middle; "medium" where unknown."""
+    if np.isnan(win_rate) or 0.4 <= win_rate <= 0.6:
+        return "medium"
+    return "hard" if win_rate > 0.6 else "easy"
+
+
+def _difficulty(rule: str, win_rate: float, index: int) -> str:
+    if rule == "target":
+        return target_difficulty(win_rate)
+    if rule == "cycle":
+        return records.DIFFICULTIES[index % len(records.DIFFICULTIES)]
+    return rule
+
+
+def _skill_counts(config: DesignConfig, generation: int, quota_Z: np.ndarray) -> list[int]:
+    skills = len(records.SKILLS)
+    if config.skills == "rotation":
+        start = generation * config.active_skills % skills
+        active = {(start + i) % skills for i in range(config.active_skills)}
+        share_Z = np.array([1.0 / len(active) if z in active else 0.0 for z in range(skills)])
+    elif config.skills == "uniform":
+        share_Z = np.full(skills, 1.0 / skills)
+    else:
+        share_Z = np.asarray(quota_Z, np.float64) / np.sum(quota_Z)
+    return _largest_remainder(share_Z, config.drafts)
+
+
+def _largest_remainder(share_Z: np.ndarray, total: int) -> list[int]:
+    """Round shares to counts that add up to `total`; ties go to the first skill."""
+    exact_Z = share_Z * total
+    counts_Z = np.floor(exact_Z + 1e-9).astype(int)
+    order = np.argsort(-(exact_Z - counts_Z), kind="stable")
+    for z in order[: total - counts_Z.sum()]:
+        counts_Z[z] += 1
+    return counts_Z.tolist()
