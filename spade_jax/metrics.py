@@ -1,0 +1,344 @@
+"""Metrics of a run: one JSON line per iteration, TensorBoard, readable samples, a progress line.
+
+In the work directory stand `metrics.jsonl` (each iteration once, rising), `tensorboard/` and
+`samples/` (one text file per iteration). `METRICS` says what every name means; a new metric is
+one line there. `*` in a name stands for one lower-case word, e.g. a skill or a refusal reason.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import math
+import os
+import pathlib
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorboardX
+
+METRICS = {
+    # Play.
+    "rollout/win_rate": "share of plain plays that returned at least the win threshold",
+    "rollout/hinted_win_rate": "the same, hinted plays",
+    "rollout/mean_return": "mean return of plain plays, in [-1, 1]",
+    "rollout/hinted_mean_return": "the same, hinted plays",
+    "rollout/turns": "mean turns of an episode",
+    "rollout/reply_tokens": "mean tokens of an agent reply",
+    "rollout/truncated": "share of episodes with a reply that the length limit cut",
+    "rollout/zero_spread": "share of (environment, seed) groups whose returns are all equal",
+    "rollout/environment_faults": "share of episodes that the environment broke",
+    "rollout/infra_faults": "share of episodes lost to a fault of ours",
+    # Environments and their designer.
+    "env/validity": "share of drafts that passed every check",
+    "env/regret": "mean estimated regret of the environments drawn, in units of return",
+    "env/regret_se": "standard error of env/regret",
+    "env/raw_regret": "the same mean before shrinkage",
+    "env/learnable": "share of environments drawn with a win rate in [0.2, 0.8]",
+    "env/designer_reward": "mean raw reward of the drafts credited",
+    "env/similarity": "mean similarity of accepted drafts to their nearest neighbour, in [0, 1]",
+    "env/diversity": "distinct digests among accepted drafts, as a share",
+    "env/class_names": "distinct class names among accepted drafts, as a share",
+    "env/skill_entropy": "entropy of skills in the pool over its maximum, in [0, 1]",
+    "env/hints_kept": "share of hints that passed the gate",
+    "env/earned_difficulty": "of the failures in plain plays, the share that the hint removes",
+    "env/cheat_rate": "best scripted player's win rate, mean over accepted drafts",
+    "env/pool_size": "environments alive in the pool",
+    "env/reply_tokens": "mean tokens of a draft",
+    "env/skill_*/win_rate": "win rate of plain plays in this skill",
+    "env/skill_*/regret": "mean regret in this skill",
+    "env/skill_*/validity": "share of drafts accepted in this skill",
+    # The policy in both roles.
+    "actor/agent_entropy": "mean negative log-probability of a sampled agent token, in nats",
+    "actor/designer_entropy": "the same, designer",
+    "actor/agent_advantage_rms": "root mean square of the agent's advantages over its tokens",
+    "actor/designer_advantage_rms": "the same, designer",
+    # The update.
+    "train/loss": "loss that was minimised",
+    "train/policy_loss": "policy-gradient part of it",
+    "train/kl": "k3 estimate of the divergence to the starting policy, nats a token",
+    "train/step_kl": "k3 estimate of the divergence to the policy that wrote the rows",
+    "train/clip_share": "share of tokens whose ratio was clipped",
+    "train/importance": "mean truncated importance weight",
+    "train/logp_gap_mean": "mean |logp of trainer - logp of sampler| over trained tokens, nats",
+    "train/logp_gap_max": "largest such gap",
+    "train/gradient_norm": "global norm of the gradient before clipping",
+    "train/update_norm": "global norm of the parameter update",
+    "train/parameter_norm": "global norm of the parameters",
+    "train/learning_rate": "step size of this update",
+    "train/padding": "share of the batch's tokens that carry no weight for being padding",
+    # Supervised start.
+    "warmstart/loss": "cross-entropy of the supervised tokens, nats a token",
+    "warmstart/accuracy": "share of supervised tokens that the argmax gets right",
+    # Benchmarks.
+    "eval/known": "solve rate on new instances of training families",
+    "eval/known_half_width": "half the 95% interval of eval/known",
+    "eval/held_out": "solve rate on families kept out of training",
+    "eval/held_out_half_width": "half the 95% interval of eval/held_out",
+    "eval/skill_*/solve_rate": "solve rate of held-out families in this skill",
+    # Seconds per stage, wall clock.
+    "time/iteration": "seconds of the whole iteration",
+    "time/*": "seconds in this stage",
+    # Counts of this iteration; `total_` names count since the run began.
+    "count/drafts": "drafts written",
+    "count/accepted": "drafts that became environments",
+    "count/refused_*": "drafts refused for this reason",
+    "count/episodes": "episodes played to an end",
+    "count/programs": "processes that executed a program in the sandbox",
+    "count/sandbox_*": "outcomes of sandbox requests with this status",
+    "count/generated": "sequences generated",
+    "count/trained": "sequences trained on",
+    "count/refused": "sequences of refused drafts that were trained on",
+    "count/waiting": "sequences of drafts that wait for their credit",
+    "count/masked_*": "sequences generated and not trained, by reason",
+    "count/tokens": "tokens trained on",
+    "count/compiles": "programs compiled by JAX",
+    "count/total_episodes": "episodes since the run began",
+    "count/total_programs": "sandbox processes since the run began",
+}
+_Z95 = 1.959964  # two-sided 95% quantile of the normal distribution
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Interval:
+    """A mean with its 95% interval."""
+
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def half_width(self) -> float:
+        """Half the length of the interval."""
+        return (self.high - self.low) / 2
+
+
+class MetricWriter:
+    """Owns the metric files of a work directory; one `write` per iteration."""
+
+    def __init__(self, workdir: str | os.PathLike, resume_step: int):
+        """Open the files and forget what a killed run wrote past its checkpoint.
+
+        Args:
+          workdir: directory of the run; made if missing.
+          resume_step: last iteration of the checkpoint; later lines and samples are removed, so
+            that the continued run writes them again. -1 for a new run.
+        Raises:
+          ValueError: metrics.jsonl holds a line, other than a torn last one, that is no metric.
+        """
+        self._workdir = pathlib.Path(workdir)
+        self._path = self._workdir / "metrics.jsonl"
+        self._samples = self._workdir / "samples"
+        self._samples.mkdir(parents=True, exist_ok=True)
+        kept = [line for line in read_metrics(self._path) if line["iteration"] <= resume_step]
+        _replace(self._path, "".join(json.dumps(line) + "\n" for line in kept))
+        for path in self._samples.glob("*.txt"):
+            if path.stem.isdigit() and int(path.stem) > resume_step:
+                path.unlink()
+        self._last = kept[-1]["iteration"] if kept else -1
+        self._file = open(self._path, "a", encoding="utf-8")
+        self._board = tensorboardX.SummaryWriter(
+            str(self._workdir / "tensorboard"),
+            purge_step=resume_step + 1,
+            filename_suffix=f".{resume_step + 1}.{os.getpid()}",  # else a fast restart overwrites
+        )
+
+    def write(self, iteration: int, metrics: Mapping[str, Any], sample: str = "") -> None:
+        """Write one iteration to all files, on disk when it returns.
+
+        Args:
+          iteration: greater than that of every line before.
+          metrics: name -> Python or NumPy number; a non-finite one is stored as null.
+          sample: text for people: what both roles wrote.
+        Raises:
+          KeyError: a name that METRICS does not have.
+          ValueError: `iteration` does not rise.
+          OSError: the disk is full or read-only.
+        """
+        if iteration <= self._last:
+            raise ValueError(
+                f"metrics of iteration {iteration} come after those of {self._last}; each "
+                "iteration is written once. Open the writer with resume_step=the checkpoint's."
+            )
+        line = {"iteration": int(iteration)} | check(metrics)
+        try:
+            self._file.write(json.dumps(line) + "\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            if sample:
+                _replace(self._samples / f"{iteration:06d}.txt", sample.rstrip("\n") + "\n")
+        except OSError as error:
+            raise OSError(
+                error.errno,
+                f"cannot write the metrics of iteration {iteration} ({error.strerror}). Free space "
+                f"or fix permissions, then start the same command again",
+                str(self._path),
+            ) from error
+        self._last = iteration
+        for name, value in line.items():
+            if value is not None and name != "iteration":
+                self._board.add_scalar(name, value, iteration)
+        if sample:
+            self._board.add_text("sample", f"```\n{sample}\n```", iteration)
+        self._board.flush()
+
+    def close(self) -> None:
+        """Close the files."""
+        self._file.close()
+        self._board.close()
+
+
+def read_metrics(path: str | os.PathLike) -> list[dict[str, Any]]:
+    """Read metrics.jsonl, without a torn last line; an absent file is an empty list.
+
+    Raises:
+      ValueError: a line that is not a JSON object with a rising "iteration".
+    """
+    path = pathlib.Path(path)
+    if not path.exists():
+        return []
+    rows = path.read_bytes().split(b"\n")
+    rows.pop()  # empty after a whole last line, torn otherwise
+    lines = []
+    for number, row in enumerate(rows, start=1):
+        try:
+            line = json.loads(row)
+            rises = line["iteration"] > (lines[-1]["iteration"] if lines else -math.inf)
+        except (ValueError, KeyError, TypeError):
+            rises = False
+        if not rises:
+            raise ValueError(
+                f"{path}:{number} is not one JSON object with a rising iteration: {row[:80]!r}. "
+                "Remove that line, or use another work directory."
+            )
+        lines.append(line)
+    return lines
+
+
+def check(metrics: Mapping[str, Any]) -> dict[str, float | int | None]:
+    """Return the metrics as JSON numbers, sorted by name, after a look at METRICS.
+
+    Raises:
+      KeyError: a name that is not in METRICS.
+      TypeError: a value that is no Python or NumPy number.
+    """
+    return {name: _number(name, metrics[name]) for name in sorted(metrics)}
+
+
+def meaning(name: str) -> str:
+    """Return what METRICS says about a name.
+
+    Raises:
+      KeyError: the name is not in METRICS.
+    """
+    if name in METRICS:
+        return METRICS[name]
+    for pattern, text in METRICS.items():
+        if "*" in pattern and re.fullmatch(pattern.replace("*", "[a-z0-9_]+"), name):
+            return text
+    near = difflib.get_close_matches(name, METRICS, n=1)
+    nearest = f"; the nearest is '{near[0]}'" if near else ""
+    raise KeyError(f"'{name}' is no metric{nearest}. Add a line to METRICS in spade_jax/metrics.py")
+
+
+def slug(words: str) -> str:
+    """Spell a skill or a reason as one part of a metric name: lower case, `_` between words."""
+    return re.sub(r"[^a-z0-9]+", "_", words.lower()).strip("_")
+
+
+def interval(successes: float, n: int) -> Interval:
+    """Give a share and its 95% Wilson interval.
+
+    Args:
+      successes: how many of the n succeeded, between 0 and n.
+      n: how many were tried; with 0 the interval is [0, 1] and the mean nan.
+    Source: Wilson (1927), Probable inference, the law of succession, and statistical inference.
+    """
+    if n < 0 or not 0 <= successes <= n:
+        raise ValueError(f"interval({successes}, {n}): successes must lie in [0, n].")
+    if n == 0:
+        return Interval(mean=math.nan, low=0.0, high=1.0)
+    share, z2 = successes / n, _Z95**2
+    centre = (share + z2 / (2 * n)) / (1 + z2 / n)
+    spread = _Z95 / (1 + z2 / n) * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n))
+    return Interval(mean=share, low=max(0.0, centre - spread), high=min(1.0, centre + spread))
+
+
+def mean_interval(values: Iterable[float]) -> Interval:
+    """Give a mean and its 95% normal interval from the sample standard deviation.
+
+    One value has an infinite interval; none has mean nan.
+    """
+    array = np.asarray(list(values), np.float64)
+    if array.size < 2:
+        mean = float(array[0]) if array.size else math.nan
+        return Interval(mean=mean, low=-math.inf, high=math.inf)
+    mean = float(array.mean())
+    spread = _Z95 * float(array.std(ddof=1)) / math.sqrt(array.size)
+    return Interval(mean=mean, low=mean - spread, high=mean + spread)
+
+
+def progress_line(
+    iteration: int, iterations: int, elapsed_seconds: float, metrics: Mapping[str, Any]
+) -> str:
+    """Say in one line how an iteration went; a part whose metric is absent is left out.
+
+    Args:
+      iteration: number of this one, from 0; shown from 1.
+      iterations: how many the run has.
+      elapsed_seconds: since the run began.
+      metrics: the iteration's metrics.
+    """
+    minutes, seconds = divmod(int(elapsed_seconds), 60)
+    parts = [f"{iteration + 1:>{len(str(iterations))}}/{iterations}  {minutes:d}:{seconds:02d}"]
+    drafts = ""
+    if "count/drafts" in metrics and "count/accepted" in metrics:
+        drafts = f" ({metrics['count/accepted']}/{metrics['count/drafts']})"
+    parts += _percent("valid", metrics, "env/validity", drafts)
+    parts += _percent("win", metrics, "rollout/win_rate")
+    parts += _percent("hinted", metrics, "rollout/hinted_win_rate")
+    if "env/regret" in metrics:
+        error = f" ± {metrics['env/regret_se']:.3f}" if "env/regret_se" in metrics else ""
+        parts.append(f"regret {metrics['env/regret']:+.3f}{error}")
+    parts += _percent("learnable", metrics, "env/learnable")
+    for name, word in (("eval/known", "known"), ("eval/held_out", "held-out")):
+        width = metrics.get(f"{name}_half_width")
+        parts += _percent(word, metrics, name, "" if width is None else f" ± {100 * width:.1f}")
+    stages = [name for name in metrics if name.startswith("time/") and name != "time/iteration"]
+    if stages:
+        spent = " ".join(f"{name.removeprefix('time/')} {metrics[name]:.1f}" for name in stages)
+        parts.append(f"[{spent} s]")
+    return "  ".join(parts)
+
+
+def _percent(word: str, metrics: Mapping[str, Any], name: str, rest: str = "") -> list[str]:
+    if metrics.get(name) is None:
+        return []
+    return [f"{word} {100 * metrics[name]:.0f}%{rest}"]
+
+
+def _number(name: str, value: Any) -> float | int | None:
+    meaning(name)
+    if isinstance(value, (np.generic, np.ndarray)) and value.ndim == 0:
+        value = value.item()
+    if isinstance(value, (bool, int)):
+        return int(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    raise TypeError(
+        f"metric '{name}' is {value!r}, a {type(value).__name__}; give a Python or NumPy number "
+        "(bring device arrays to the host first)."
+    )
+
+
+def _replace(path: pathlib.Path, text: str) -> None:
+    """Write a file so that a kill leaves the old one or the new one."""
+    partial = path.with_name(path.name + ".partial")
+    with open(partial, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)
