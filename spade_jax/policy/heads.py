@@ -1,0 +1,114 @@
+"""From hidden states to log-probabilities, one head per role over a shared trunk.
+
+Comes in: hidden states of `transformer.forward` and the role of each row or token. Goes out:
+logits, or the log-probability of given targets without ever holding the logits of a whole batch.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from spade_jax import records
+from spade_jax.policy import transformer
+
+
+def logits(
+    params: dict, config: transformer.ModelConfig, hidden: jax.Array, roles: jax.Array
+) -> jax.Array:
+    """Project hidden states onto the vocabulary with the head of each role.
+
+    Args:
+        params: as from `transformer.init`.
+        config: the model's.
+        hidden: [..., D], after the final norm.
+        roles: role ids (records.DESIGNER, records.AGENT), shape [...] or any prefix of it:
+            one role per row, or one per token.
+    Returns:
+        float32 logits [..., V].
+    """
+    dtype = hidden.dtype
+    with transformer.precision(config):
+        if config.tied_embeddings:
+            matrix_VD = params["embed"].astype(dtype)
+            scores = jnp.einsum(
+                "...D,VD->...V", hidden, matrix_VD, preferred_element_type=jnp.float32
+            )
+        else:
+            matrix_DV = params["head"]["output_DV"].astype(dtype)
+            scores = jnp.einsum(
+                "...D,DV->...V", hidden, matrix_DV, preferred_element_type=jnp.float32
+            )
+        if config.role_head == "tied":
+            return scores
+        return scores + _lowrank(params["head"], hidden, roles)
+
+
+def token_logps(
+    params: dict,
+    config: transformer.ModelConfig,
+    hidden_BTD: jax.Array,
+    targets_BT: jax.Array,
+    roles_BT: jax.Array,
+    temperature: float | jax.Array = 1.0,
+    chunk_tokens: int = 4096,
+) -> tuple[jax.Array, jax.Array]:
+    """Give the log-probability of each target and the entropy of its distribution.
+
+    Args:
+        params: as from `transformer.init`.
+        config: the model's.
+        hidden_BTD: hidden states; `hidden[b, t]` predicts `targets[b, t]`, so the caller shifts.
+        targets_BT: token ids.
+        roles_BT: role id of each token, or of each row as [B] or [B, 1].
+        temperature: divides the logits; a number, or an array [B, 1] or [B, T]; above 0.
+        chunk_tokens: logits of about this many tokens exist at a time, also in the backward
+            pass. Chunks run along T, so a sharded B stays where it is.
+    Returns:
+        logps_BT and entropy_BT, float32, in nats, both of softmax(logits / temperature).
+    """
+    rows, tokens = targets_BT.shape
+    roles_BT = roles_BT[:, None] if roles_BT.ndim == 1 else roles_BT
+    roles_BT = jnp.broadcast_to(roles_BT, (rows, tokens))
+    temperature_BT = jnp.broadcast_to(jnp.asarray(temperature, jnp.float32), (rows, tokens))
+    width = min(tokens, max(1, chunk_tokens // rows))
+    chunks = -(-tokens // width)
+
+    def split(x, fill):
+        spare = [(0, 0)] * x.ndim
+        spare[1] = (0, chunks * width - tokens)
+        padded = jnp.pad(x, spare, constant_values=fill)
+        return jnp.moveaxis(padded.reshape(rows, chunks, width, *x.shape[2:]), 1, 0)
+
+    @jax.checkpoint
+    def chunk(_, inputs):
+        return None, _chunk_logps(params, config, *inputs)
+
+    inputs = (split(hidden_BTD, 0), split(targets_BT, 0), split(roles_BT, 0))
+    _, outputs = jax.lax.scan(chunk, None, (*inputs, split(temperature_BT, 1)))
+    join = [jnp.moveaxis(x, 0, 1).reshape(rows, -1)[:, :tokens] for x in outputs]
+    return join[0], join[1]
+
+
+def _chunk_logps(params, config, hidden_BTD, targets_BT, roles_BT, temperature_BT):
+    scores_BTV = logits(params, config, hidden_BTD, roles_BT) / temperature_BT[..., None]
+    all_logps_BTV = jax.nn.log_softmax(scores_BTV, axis=-1)
+    logps_BT = jnp.take_along_axis(all_logps_BTV, targets_BT[..., None], axis=-1)[..., 0]
+    entropy_BT = -jnp.sum(jnp.exp(all_logps_BTV) * all_logps_BTV, axis=-1)
+    return logps_BT, entropy_BT
+
+
+def _lowrank(head: dict, hidden: jax.Array, roles: jax.Array) -> jax.Array:
+    """Change of the logits per role. Multiplying by a one-hot role, and not gathering matrices,
+    keeps the other role's gradient exactly zero and the memory independent of the row count."""
+    dtype = hidden.dtype
+    chosen = jax.nn.one_hot(roles, len(records.ROLES), dtype=dtype)
+    chosen = chosen.reshape(*roles.shape, *[1] * (hidden.ndim - 1 - roles.ndim), -1)
+    low = jnp.einsum("...D,ADR->...AR", hidden, head["lowrank_in"].astype(dtype))
+    low = low * chosen[..., None]
+    return jnp.einsum(
+        "...AR,ARV->...V",
+        low,
+        head["lowrank_out"].astype(dtype),
+        preferred_element_type=jnp.float32,
+    )
