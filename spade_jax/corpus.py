@@ -1,0 +1,187 @@
+"""Grounding corpus: JSON lines in, an endless seeded stream of passages out.
+
+A line is an object with the text under "text" or "orig_doc" and, if it likes, a "source". A scan
+at the start finds the usable lines; texts stay on disk and are read when drawn. The order comes
+from a grain MapDataset (seeded shuffle, new in each epoch; interleaved over hosts), and the only
+state is how many passages were drawn, so a restored stream continues exactly.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pathlib
+from collections.abc import Iterable
+from typing import Any
+
+import grain
+
+from spade_jax import records
+
+CUT_MARK = " [...]"  # stands where a passage was cut
+_KEYS = ("text", "orig_doc")
+
+
+class Corpus:
+    """Owns the corpus files of one host and its place in the stream."""
+
+    def __init__(
+        self,
+        paths: str | os.PathLike | Iterable[str | os.PathLike],
+        *,
+        seed: int,
+        shard_index: int = 0,
+        shard_count: int = 1,
+        max_words: int = 400,
+    ):
+        """Open the files and count their documents.
+
+        Args:
+          paths: one JSONL file or several; their order matters.
+          seed: of the shuffle.
+          shard_index: this host, 0 .. shard_count - 1; hosts draw disjoint passages.
+          shard_count: how many hosts draw from the corpus.
+          max_words: longer passages are cut and end in CUT_MARK.
+        Raises:
+          FileNotFoundError: a path is missing.
+          ValueError: no usable document, a format other than JSONL, or a bad argument.
+        """
+        if not 0 <= shard_index < shard_count:
+            raise ValueError(
+                f"corpus shard_index={shard_index} must lie in [0, shard_count={shard_count})."
+            )
+        if max_words < 1:
+            raise ValueError(f"corpus max_words={max_words}: a passage needs at least one word.")
+        self._documents = _Documents([paths] if isinstance(paths, (str, os.PathLike)) else paths)
+        shuffled = grain.MapDataset.source(self._documents).shuffle(seed=seed % 2**32).repeat()
+        self._stream = shuffled[shard_index::shard_count]
+        self._seed = seed
+        self._shard_count = shard_count
+        self._max_words = max_words
+        self._taken = 0
+
+    def __len__(self) -> int:
+        """Usable documents in all files."""
+        return len(self._documents)
+
+    @property
+    def skipped(self) -> int:
+        """Lines that were not blank and held no usable document."""
+        return self._documents.skipped
+
+    def next(self) -> records.Passage:
+        """Draw the next passage; the stream has no end."""
+        document = self._stream[self._taken]
+        self._taken += 1
+        text = _text(document)
+        words = text.split()
+        if len(words) > self._max_words:
+            text = _cut(text, words, self._max_words)
+        return records.Passage(text=text, source=str(document.get("source", "")))
+
+    def state(self) -> dict[str, Any]:
+        """Return the place in the stream as JSON values."""
+        return {
+            "taken": self._taken * self._shard_count,
+            "documents": self._documents.digest,
+            "seed": self._seed,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue where `state` was taken; with another shard count, at or just after it.
+
+        Raises:
+          ValueError: the state belongs to another corpus or seed.
+        """
+        for key, value in (("documents", self._documents.digest), ("seed", self._seed)):
+            if state[key] != value:
+                raise ValueError(
+                    f"corpus state has {key}={state[key]!r}, this corpus has {value!r}: the stream "
+                    "cannot continue. Use the corpus and seed the run began with, or start anew."
+                )
+        self._taken = -(-state["taken"] // self._shard_count)
+
+    def close(self) -> None:
+        """Close the files."""
+        self._documents.close()
+
+
+class _Documents:
+    """Random access to the usable lines of JSONL files, which it holds open."""
+
+    def __init__(self, paths: Iterable[str | os.PathLike]):
+        self.skipped = 0
+        self._files = []
+        self._spans = []  # (file descriptor, offset, length in bytes)
+        hashed = hashlib.sha256()
+        names = [pathlib.Path(path) for path in paths]
+        for path in names:
+            self._scan(path, hashed)
+        if not self._spans:
+            raise ValueError(
+                f"the corpus {', '.join(map(str, names)) or '(no file)'} has no usable document "
+                f"({self.skipped} lines skipped). Give JSON lines with a non-empty "
+                f'"{_KEYS[0]}" or "{_KEYS[1]}"; python -m launch.build_corpus writes such a file.'
+            )
+        self.digest = hashed.hexdigest()[:16]
+
+    def __len__(self) -> int:
+        return len(self._spans)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        descriptor, offset, length = self._spans[index]
+        return json.loads(os.pread(descriptor, length, offset))
+
+    def __repr__(self) -> str:
+        return f"_Documents({len(self._spans)})"
+
+    def close(self) -> None:
+        for file in self._files:
+            file.close()
+
+    def _scan(self, path: pathlib.Path, hashed: Any) -> None:
+        if path.suffix not in (".jsonl", ".json"):
+            raise ValueError(
+                f"corpus {path}: only JSON lines (.jsonl) can be read; convert ArrayRecord and "
+                "other formats first."
+            )
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"corpus {path} does not exist. python -m launch.build_corpus --output={path} "
+                "writes one from Python's own documentation."
+            )
+        file = open(path, "rb")
+        self._files.append(file)
+        offset = 0
+        for line in file:
+            if _usable(line):
+                self._spans.append((file.fileno(), offset, len(line)))
+                hashed.update(line)
+            elif line.strip():
+                self.skipped += 1
+            offset += len(line)
+
+
+def _usable(line: bytes) -> bool:
+    try:
+        document = json.loads(line)
+    except ValueError:
+        return False
+    return isinstance(document, dict) and bool(_text(document))
+
+
+def _text(document: dict[str, Any]) -> str:
+    for key in _KEYS:
+        value = document.get(key)
+        if isinstance(value, str) and value.strip():
+            return value.strip()
+    return ""
+
+
+def _cut(text: str, words: list[str], max_words: int) -> str:
+    """Keep the first words with the space between them as it was."""
+    end = 0
+    for word in words[:max_words]:
+        end = text.index(word, end) + len(word)
+    return text[:end] + CUT_MARK
