@@ -8,6 +8,7 @@ state is how many passages were drawn, so a restored stream continues exactly.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -21,6 +22,20 @@ from spade_jax import records
 
 CUT_MARK = " [...]"  # stands where a passage was cut
 _KEYS = ("text", "orig_doc")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CorpusConfig:
+    """Which passages the designer is shown."""
+
+    paths: tuple[str, ...] = ("experiments/corpus/python_docs.jsonl",)  # JSONL files
+    max_words: int = 400  # longer passages are cut
+
+    def __post_init__(self):
+        if self.max_words < 1:
+            raise ValueError(
+                f"corpus.max_words={self.max_words}: a passage needs a word. Set it >= 1."
+            )
 
 
 class Corpus:
@@ -51,8 +66,6 @@ class Corpus:
             raise ValueError(
                 f"corpus shard_index={shard_index} must lie in [0, shard_count={shard_count})."
             )
-        if max_words < 1:
-            raise ValueError(f"corpus max_words={max_words}: a passage needs at least one word.")
         self._documents = _Documents([paths] if isinstance(paths, (str, os.PathLike)) else paths)
         shuffled = grain.MapDataset.source(self._documents).shuffle(seed=seed % 2**32).repeat()
         self._stream = shuffled[shard_index::shard_count]

@@ -1,0 +1,118 @@
+"""Imports point down the layers, doors alone read flags, and files keep the house limits."""
+
+import ast
+import pathlib
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+OURS = ("spade_jax", "launch", "sandbox", "experiments")
+MAX_FILE_LINES = 400
+MAX_FUNCTION_LINES = 60
+
+# Low to high. What no layer names is furniture: helpers that any room may use.
+LAYERS = {
+    "ground": (
+        *("records", "config", "seeds", "programs"),
+        *("fingerprints", "seed_files", "library"),
+    ),
+    "furniture": (
+        *("corpus", "checkpoint", "metrics", "safeguards"),
+        *("domains", "policy"),
+    ),
+    "rooms": (
+        *("design", "validate", "hint", "pool", "rollout", "batch"),
+        *("credit", "curriculum", "objectives", "learn"),
+    ),
+    "corridors": (
+        *("settings", "machine", "ledger", "story"),
+        *("warmstart", "loop", "evaluate"),
+    ),
+}
+ORDER = list(LAYERS)
+# What a room may import of its own layer; other rooms import none.
+NEIGHBOURS = {"learn": {"credit", "curriculum", "objectives", "batch"}}
+
+
+def python_files(*folders):
+    return [
+        path
+        for folder in folders
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if "seed_environments" not in path.parts
+    ]
+
+
+def imported(path):
+    """Full names of what a file imports, `from a import b` read as a.b."""
+    names = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            package = list(path.relative_to(ROOT).parts[: -node.level]) if node.level else []
+            module = ".".join([*package, *([node.module] if node.module else [])])
+            names += [f"{module}.{alias.name}" for alias in node.names]
+    return names
+
+
+def room(name):
+    """The part of a full name that stands in LAYERS: spade_jax.policy.sampler -> policy."""
+    parts = name.split(".")
+    return parts[1] if parts[0] == "spade_jax" and len(parts) > 1 else None
+
+
+def layer(part):
+    return next((name for name in ORDER if part in LAYERS[name]), "furniture")
+
+
+def name_of(path):
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+@pytest.mark.parametrize("path", python_files("spade_jax"), ids=name_of)
+def test_imports_point_down(path):
+    here = room(name_of(path))
+    for name in imported(path):
+        assert name.split(".")[0] not in ("launch", "experiments"), f"{name} is a door"
+        there = room(name)
+        if None in (here, there) or here == there:
+            continue
+        if layer(here) == layer(there) == "rooms":
+            assert there in NEIGHBOURS.get(here, ()), f"room {here} imports room {there}"
+        else:
+            above = ORDER.index(layer(there)) > ORDER.index(layer(here))
+            assert not above, f"{here} imports {there}, which is above it"
+
+
+@pytest.mark.parametrize("path", python_files("sandbox"), ids=name_of)
+def test_sandbox_knows_nothing_of_the_project(path):
+    above = {"spade_jax", "launch", "experiments"}
+    assert not [name for name in imported(path) if name.split(".")[0] in above]
+
+
+def test_flags_are_read_by_doors_only():
+    for path in python_files("spade_jax", "sandbox"):
+        names = imported(path)
+        assert not [name for name in names if name.startswith("absl.") and "logging" not in name]
+        assert not [name for name in names if "config_flags" in name], path
+
+
+def test_environment_variables_are_read_by_doors_and_the_sandbox_only():
+    for path in python_files("spade_jax", "experiments"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            name = getattr(node, "attr", getattr(node, "id", ""))
+            assert name not in ("environ", "getenv", "environb"), f"{path}:{node.lineno}"
+
+
+@pytest.mark.parametrize("path", python_files("spade_jax", "sandbox", "launch"), ids=name_of)
+def test_files_and_functions_are_short(path):
+    text = path.read_text()
+    assert len(text.splitlines()) <= MAX_FILE_LINES
+    long = {
+        node.name: node.end_lineno - node.lineno + 1
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        and node.end_lineno - node.lineno + 1 > MAX_FUNCTION_LINES
+    }
+    assert not long
