@@ -38,6 +38,7 @@ setuptools.setup(
     ),
     package_data={
         "": ["*.txt", "*.json", "*.jsonl", "*.md"],
+        "sandbox": ["guest/*.py"],
         "spade_jax.domains": ["guest/*.py", "prompts/*.txt"],
         "experiments": ["seed_environments/**/*.py", "corpus/*", "policies/**/*"],
     },
