@@ -54,9 +54,9 @@ def main(arguments):
             )
         job, rest = parse(arguments)
         extras, command = JOBS[job]
-        with _Lock(ROOT):
-            prepare_venv(ROOT)
-            install_package(ROOT, extras)
+        with _Lock(ROOT) as lock:
+            prepare_venv(ROOT, lock)
+            install_package(ROOT, extras, lock)
             prepare_gvisor(ROOT, job, rest)
     except Stop as stop:
         print(f"\n{stop}", file=sys.stderr)
@@ -84,9 +84,12 @@ def parse(arguments):
     return job, rest[1:]
 
 
-def prepare_venv(root):
+def prepare_venv(root, *held):
     """Make root/.venv, or make it anew where what stands there cannot be used.
 
+    Args:
+      held: file descriptors that the process which does it holds open, so that a second set-up
+        waits for it even if this process is killed.
     Raises:
       Stop: it cannot be made, or stands there with another Python and is not ours.
     """
@@ -108,7 +111,7 @@ def prepare_venv(root):
     try:
         venv.mkdir()
         (venv / UNFINISHED).touch()
-        _run([getattr(sys, "_base_executable", sys.executable), "-m", "venv", str(venv)])
+        _run([getattr(sys, "_base_executable", sys.executable), "-m", "venv", str(venv)], held)
         _write_stamp(venv, _empty_stamp(root))
         (venv / UNFINISHED).unlink()
     except (OSError, subprocess.CalledProcessError, KeyboardInterrupt) as error:
@@ -154,9 +157,11 @@ def inspect_venv(root):
     return "good", found
 
 
-def install_package(root, extras):
+def install_package(root, extras, *held):
     """Install the package in place with its extras, unless setup.py is as it was.
 
+    Args:
+      held: as for prepare_venv.
     Raises:
       Stop: pip failed; a .venv into which nothing had been installed is removed.
     """
@@ -174,9 +179,9 @@ def install_package(root, extras):
     say("packages: installing JAX and the rest of setup.py (about 350 MB to download)")
     if ours:
         (venv / UNFINISHED).touch()
-    pip = [str(venv / "bin/python"), "-m", "pip", "install", "--quiet"]
+    pip = [str(venv / "bin/python"), "-m", "pip", "install", "-qq"]  # errors only
     try:
-        _run([*pip, "--disable-pip-version-check", "-e", target], cwd=root)
+        _run([*pip, "--disable-pip-version-check", "-e", target], held, cwd=root)
     except subprocess.CalledProcessError as error:
         if ours and not stamp["setup"]:
             _remove(venv)
@@ -232,7 +237,7 @@ def say(text):
 
 
 class _Lock:
-    """Holds the project's root for one set-up at a time; a killed holder lets go of it."""
+    """Holds the project's root for one set-up at a time, until its last holder has ended."""
 
     def __init__(self, root):
         self._root = root
@@ -244,6 +249,7 @@ class _Lock:
         except BlockingIOError:
             say("waiting for another set-up in this folder")
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        return self._descriptor
 
     def __exit__(self, *error):
         os.close(self._descriptor)
@@ -272,13 +278,13 @@ def _ensure_venv_module():
         ) from error
 
 
-def _run(line, **more):
-    """Run a command whose output is shown only where it speaks on its own.
+def _run(line, held=(), **more):
+    """Run a command that shares our output.
 
     Raises:
       subprocess.CalledProcessError: its exit code is not 0.
     """
-    subprocess.run(line, check=True, stdin=subprocess.DEVNULL, **more)
+    subprocess.run(line, check=True, stdin=subprocess.DEVNULL, pass_fds=held, **more)
 
 
 def _version():
