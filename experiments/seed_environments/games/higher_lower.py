@@ -22,8 +22,8 @@ class HigherLowerEnv:
         self.turns, self.over = 0, False
         # Bounds are exclusive, so that no bound is ever the number itself.
         self.low = rng.randint(0, 60)
-        self.high = self.low + rng.randint(56, 64)
-        options = [n for n in range(self.low + 1, self.high) if 5 <= self._halvings(n) <= 6]
+        self.high = self.low + rng.randint(100, 124)
+        options = [n for n in range(self.low + 1, self.high) if 6 <= self._halvings(n) <= 7]
         self.number = rng.choice(options)
         return self._view(), {}
 

@@ -4,7 +4,7 @@ family: lights_out
 skill: Spatial Reasoning
 setting: games
 kind: multi_turn
-split: train
+split: held_out
 size: small
 """
 
@@ -13,9 +13,7 @@ import re
 
 CROSS = {
     cell: [
-        other
-        for other in range(9)
-        if abs(cell // 3 - other // 3) + abs(cell % 3 - other % 3) <= 1
+        other for other in range(9) if abs(cell // 3 - other // 3) + abs(cell % 3 - other % 3) <= 1
     ]
     for cell in range(9)
 }
@@ -57,7 +55,9 @@ class LightsOutEnv:
 
     def hint(self):
         rows = [sum(cell // 3 == row for cell in self.needed) for row in range(3)]
-        return "Order does not matter. Presses needed by row, top first: " + "/".join(map(str, rows))
+        return "Order does not matter. Presses needed by row, top first: " + "/".join(
+            map(str, rows)
+        )
 
     def close(self):
         pass

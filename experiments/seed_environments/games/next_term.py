@@ -60,7 +60,9 @@ class NextTermEnv:
                 terms.append(terms[-1] + terms[-2] + c)
             rule = "Each term comes from the two before it, plus a constant."
         elif kind == 2:
-            terms = [(a + b * (i // 2)) if i % 2 == 0 else (40 + a - c * (i // 2)) for i in range(7)]
+            terms = [
+                (a + b * (i // 2)) if i % 2 == 0 else (40 + a - c * (i // 2)) for i in range(7)
+            ]
             rule = "Two sequences take turns; look at every second term."
         else:
             terms = [a]
