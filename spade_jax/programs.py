@@ -245,7 +245,7 @@ def _is_field(inside: str) -> bool:
 
 
 def _string_end(source: str, position: int, mark: str) -> int:
-    """Index where a string literal's body ends: its closing mark, or the end of the line or text."""
+    """Index where a literal's body ends: its closing mark, or the end of the line or text."""
     while position < len(source):
         if source[position] == "\\":
             position += 2

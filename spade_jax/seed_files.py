@@ -43,7 +43,9 @@ def read(path: str | pathlib.Path) -> SeedFile:
     source = pathlib.Path(path).read_text(encoding="utf-8")
     keys = header(source)
     if keys is None:
-        raise ValueError(f"{path}: no header. Open the file with a docstring of `key: value` lines.")
+        raise ValueError(
+            f"{path}: no header. Open the file with a docstring of `key: value` lines."
+        )
     choices = {
         "skill": records.SKILLS, "setting": SETTINGS, "kind": KINDS, "split": SPLITS,
     }  # fmt: skip

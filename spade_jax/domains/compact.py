@@ -1,6 +1,6 @@
-"""Compact questions: programs of 60 to 120 tokens over `QAEnv`, for policies that cannot be prompted.
+"""Compact questions: programs of 60 to 120 tokens over `QAEnv`, for policies too small to prompt.
 
-Prompts are one short line, since such a policy has learned what to write and reads no instructions.
+Prompts are one short line: such a policy has learned what to write and reads no instructions.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ DOMAIN = domain.Domain(
     program=program,
     max_turns=4,
     max_cheat_rate=0.3,
+    cheat_turns=1,
     uses_tools=False,
     designers={"compact": domain.text("compact_designer")},
     agent=domain.text("compact_agent"),

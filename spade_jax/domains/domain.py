@@ -28,6 +28,7 @@ class Domain:
     program: Callable[[str], str | None]  # designer reply -> program text, None where there is none
     max_turns: int  # cap on what a program asks for
     max_cheat_rate: float  # share of plays that a scripted player may win
+    cheat_turns: int  # replies that a scripted player has, as many as the agent
     uses_tools: bool  # the agent sees tool schemas
     designers: Mapping[str, str]  # prompt family -> template of the designer's message
     designer_system: str = ""

@@ -85,6 +85,7 @@ DOMAIN = domain.Domain(
     program=programs.extract_code,
     max_turns=25,
     max_cheat_rate=0.1,
+    cheat_turns=25,
     uses_tools=False,
     designers={
         "corpus": domain.text("games_corpus"),

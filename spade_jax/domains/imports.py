@@ -12,7 +12,7 @@ LIBRARIES = frozenset(("numpy", "math_verify"))
 
 # Programs of the public implementation assume these names. NumPy is fetched at its first use, since
 # most programs never touch it and its import costs more than a whole play.
-INJECTED = '''\
+INJECTED = """\
 import collections, copy, functools, heapq, itertools, json, math, operator, random, re, string
 import statistics
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
@@ -32,4 +32,4 @@ class _Numpy:
 
 
 np = numpy = _Numpy()
-'''
+"""

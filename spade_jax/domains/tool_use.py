@@ -144,6 +144,7 @@ DOMAIN = domain.Domain(
     program=programs.extract_code,
     max_turns=25,
     max_cheat_rate=0.1,
+    cheat_turns=25,
     uses_tools=True,
     designers={"tool_use": domain.text("tool_use_designer")},
     designer_system=domain.text("tool_use_designer_system"),

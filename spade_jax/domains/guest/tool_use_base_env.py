@@ -238,6 +238,19 @@ class ToolUseBaseEnv:
         except Exception:  # the closing words must not fail with the subclass's solution
             return f" Solution: {self._expected_answer}"
 
+    def _tool(self, description, **rules):
+        """Describe a tool whose parameters are all required, for `_tools`.
+
+        Args:
+            rules: parameter -> a JSON type name, a list of allowed texts, or a JSON schema.
+        """
+        properties = {}
+        for key, rule in rules.items():
+            listed = {"type": "string", "enum": rule} if isinstance(rule, list) else rule
+            properties[key] = {"type": rule} if isinstance(rule, str) else listed
+        schema = {"type": "object", "properties": properties, "required": list(properties)}
+        return {"description": description, "parameters": schema}
+
     def _call(self, name, **arguments):
         """Write a call as action text, for `solution`."""
         return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"

@@ -1,0 +1,86 @@
+"""Find answers that a text gives away.
+
+A short answer stands in an honest question by accident ("the largest of 3, 7, 5"), so its presence
+proves nothing. What proves a leak is a place: if, over many seeds, the answer can be read off
+behind the same words ("(debug: 42)") or at the very end, then no thinking is needed.
+"""
+
+from __future__ import annotations
+
+import collections
+import re
+from collections.abc import Iterator, Sequence
+
+SHARE = 0.9  # of the seeds at which one place must hold the answer
+LEAST = 4  # seeds below which nothing is concluded
+CONTEXT = 3  # words that may name a place
+MAX_READ = 20_000  # characters of an observation that are searched
+
+_TOKEN = re.compile(r"-?\d+(?:\.\d+)?|[^\W\d_]+|[^\w\s]|_")
+
+
+def place_of_answer(observations: Sequence[str], answers: Sequence[str]) -> str | None:
+    """Name the place where the answer stands at nearly every seed, None where there is none.
+
+    Args:
+      observations: what the player sees before answering, one text a seed.
+      answers: the right answer of the same seed.
+    """
+    if len(answers) < LEAST:
+        return None
+    counts: collections.Counter = collections.Counter()
+    for observation, answer in zip(observations, answers, strict=True):
+        counts.update(set(_places(tokens(observation[:MAX_READ]), tokens(answer))))
+    if not counts:
+        return None
+    place, hits = max(counts.items(), key=lambda item: (item[1], item[0]))
+    commonest = max(collections.Counter(answers).values())  # what a constant would find as well
+    if hits >= SHARE * len(answers) and hits > (commonest if commonest < len(answers) else 0):
+        return place
+    return None
+
+
+def tokens(text: str) -> list[str]:
+    """Cut a text into numbers, words and signs, case folded."""
+    return [token.lower() for token in _TOKEN.findall(text)]
+
+
+def _places(text: list[str], answer: list[str]) -> Iterator[str]:
+    """Yield the names of the places at which the answer stands in a text."""
+    size = len(answer)
+    if size == 0 or size > len(text):
+        return
+    shape = ["#" if _is_number(token) else token for token in text]
+    for i in range(len(text) - size + 1):
+        if text[i : i + size] != answer or _in_sequence(text, i, size):
+            continue
+        if i + size == len(text):
+            yield "at the end"
+        for width in range(1, min(CONTEXT, i) + 1):
+            before = shape[i - width : i]
+            if _occurrences(shape, before) == 1:
+                yield f"behind {' '.join(before)!r}"
+
+
+def _in_sequence(text: list[str], start: int, size: int) -> bool:
+    """Tell whether an occurrence is one item among others of its kind, as in a list."""
+    before = text[start - 1] if start else ""
+    after = text[start + size] if start + size < len(text) else ""
+    if before in ("[", ",") or after == ",":
+        return True
+    return size == 1 and any(_kind(token) == _kind(text[start]) != "" for token in (before, after))
+
+
+def _kind(token: str) -> str:
+    if _is_number(token):
+        return "number"
+    return "letter" if len(token) == 1 and token.isalpha() else ""
+
+
+def _is_number(token: str) -> bool:
+    return token.lstrip("-")[:1].isdigit()
+
+
+def _occurrences(shape: list[str], part: list[str]) -> int:
+    width = len(part)
+    return sum(shape[i : i + width] == part for i in range(len(shape) - width + 1))

@@ -1,0 +1,367 @@
+"""Decide which drafts become environments, and name why the others do not.
+
+In: drafts, a crew that runs programs, the setting. Out: `Environment` or `Refusal` for each draft.
+Checks on text and syntax run here; everything else runs in the sandbox, one process per draft and a
+second one for determinism. A fault of ours is no refusal: its reason is `INFRA`, and nobody pays.
+Source: SPADE (arXiv:2608.19197) section 7; most checks are ours (the public implementation loads
+the program and takes three steps).
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from sandbox import records as sandbox_records
+from spade_jax import casting, checks, fingerprints, players, programs, records, trial
+from spade_jax.domains import domain as domain_lib
+
+INFRA = trial.INFRA
+CHECKS = {  # reason -> what it means, in the order of the checks
+    "no_program": "the reply holds no program",
+    "too_long": "the program is longer than the cap",
+    "syntax": "the program cannot be parsed",
+    "no_env_class": "no class whose name ends in Env",
+    "missing_method": "the class lacks a method of the contract",
+    "forbidden_import": "an import outside the allow-list of the setting",
+    "load_error": "running the module or constructing the class fails",
+    "reset_error": "reset fails",
+    "step_error": "step fails on some action",
+    "hint_error": "hint fails or returns no text",
+    "contract": "a returned value has the wrong type",
+    "reward_range": "a reward is not finite or outside [-10, 10]",
+    "observation_size": "an observation is too large",
+    "output_limit": "it prints or returns too much",
+    "timeout": "it takes too long",
+    "memory": "it takes too much memory",
+    "never_ends": "it does not end within max_turns",
+    "nondeterministic": "the same seed and actions give something else in another process",
+    "constant_task": "every seed gives the same task",
+    "criteria_error": "a success criterion cannot be evaluated after reset",
+    "criteria_true_at_reset": "a success criterion already holds after reset",
+    "unwinnable": "playing its own solution does not win with reward 1",
+    "answer_visible": "the answer can be read off the observation",
+    "degenerate": "a player that does not think wins too often",
+    "duplicate": "the same program in other words is already there",
+}
+SWITCHABLE = (
+    "too_long",
+    "forbidden_import",
+    "reward_range",
+    "never_ends",
+    "nondeterministic",
+    "constant_task",
+    "criteria_error",
+    "criteria_true_at_reset",
+    "unwinnable",
+    "answer_visible",
+    "degenerate",
+    "duplicate",
+)
+_WATCHED = (  # looked at with every answer of a running program
+    "step_error", "hint_error", "contract", "reward_range", "observation_size", "output_limit",
+    "timeout", "memory",
+)  # fmt: skip
+CLOCK_SHIFT_SECONDS = 40 * 86_400.0 + 12_345.0  # of the second process, against the first
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ValidateConfig:
+    seeds: int = 10  # instances that solutions and scripted players play
+    more_seeds: int = 30  # played in addition by a player that won too often on the first
+    replayed: int = 3  # solution plays repeated in the second process, beside the probes
+    max_cheat_rate: float | None = None  # of a scripted player; None takes the setting's
+    cheat_turns: int | None = None  # replies a scripted player has; None takes the setting's
+    max_source: int = 60_000  # characters of a program
+    off: tuple[str, ...] = ()  # checks that are switched off, names of SWITCHABLE
+    more_imports: tuple[str, ...] = ()  # modules allowed beside those of the setting
+    wall_seconds: float = 20.0  # one message to a program may take
+    memory_bytes: int = 512 << 20  # of one process
+    concurrency: int = 8  # drafts in the sandbox at once
+    seed: int = 0  # of the instances; each program gets its own, which it cannot foresee
+
+    def __post_init__(self):
+        for name in self.off:
+            if name not in SWITCHABLE:
+                raise ValueError(
+                    f"validate.off={name!r} is not a check that can be switched off; "
+                    f"choose among {', '.join(SWITCHABLE)}."
+                )
+        if self.seeds < 2:
+            raise ValueError(f"validate.seeds={self.seeds}: tasks must differ. Set seeds >= 2.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Known:
+    """Programs of pool and memory, to tell what is new."""
+
+    digests: frozenset[str] = frozenset()
+    signatures_PK: np.ndarray = dataclasses.field(
+        default_factory=lambda: np.zeros((0, fingerprints.PERMUTATIONS), np.uint32)
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What came of one draft, check by check."""
+
+    uid: int
+    environment: records.Environment | None  # None where it is refused
+    finding: programs.Finding | None  # why, None where it is accepted
+    checks: dict[str, str]  # reason -> "pass", "fail", "off" or "not reached"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Candidate:
+    """A draft whose text passed."""
+
+    draft: records.Draft
+    source: str
+    digest: str
+    signature_K: np.ndarray
+
+
+def validate(
+    drafts: Sequence[records.Draft],
+    crew,
+    domain: domain_lib.Domain,
+    config: ValidateConfig,
+    known: Known | None = None,
+) -> list[records.Environment | records.Refusal]:
+    """Turn drafts into environments or refusals, in the order of the drafts.
+
+    Args:
+      crew: runs programs; `crew.open(source, ...)` gives a session.
+      known: what a new program must differ from.
+    Returns:
+      a refusal of reason `INFRA` means that the sandbox failed, twice: mask it, punish nobody.
+    """
+    results = []
+    for verdict in examine(drafts, crew, domain, config, known):
+        if verdict.environment is not None:
+            results.append(verdict.environment)
+        else:
+            finding = verdict.finding
+            results.append(
+                records.Refusal(uid=verdict.uid, reason=finding.reason, detail=finding.detail)
+            )
+    return results
+
+
+def examine(
+    drafts: Sequence[records.Draft],
+    crew,
+    domain: domain_lib.Domain,
+    config: ValidateConfig,
+    known: Known | None = None,
+) -> list[Verdict]:
+    """Judge drafts; like `validate`, with the outcome of every check."""
+    known = known or Known()
+    verdicts: dict[int, Verdict] = {}
+    waiting: list[tuple[int, _Candidate]] = []
+    for i, draft in enumerate(drafts):
+        found = read(draft, domain, config)
+        if isinstance(found, programs.Finding):
+            verdicts[i] = _refused(draft, found, config)
+        else:
+            waiting.append((i, found))
+    accepted: list[_Candidate] = []
+    with concurrent.futures.ThreadPoolExecutor(max_workers=config.concurrency) as pool:
+        while waiting:
+            copies, wave, waiting = _next_wave(waiting, known, accepted, config)
+            for i, candidate in copies:
+                detail = f"digest {candidate.digest} is already there"
+                finding = programs.Finding(reason="duplicate", detail=detail)
+                verdicts[i] = _refused(candidate.draft, finding, config)
+            found = pool.map(lambda entry: _try_twice(entry[1], crew, domain, config), wave)
+            for (i, candidate), outcome in zip(wave, found, strict=True):
+                if isinstance(outcome, programs.Finding):
+                    verdicts[i] = _refused(candidate.draft, outcome, config)
+                else:
+                    verdicts[i] = _accepted(candidate, outcome, domain, config, known, accepted)
+                    accepted.append(candidate)
+    return [verdicts[i] for i in range(len(drafts))]
+
+
+def read(
+    draft: records.Draft, domain: domain_lib.Domain, config: ValidateConfig
+) -> _Candidate | programs.Finding:
+    """Check a draft's text and syntax; nothing runs."""
+    if draft.source is None or not draft.source.strip():
+        return programs.Finding(reason="no_program", detail="no fenced program in the reply")
+    if len(draft.source) > config.max_source and "too_long" not in config.off:
+        detail = f"{len(draft.source)} characters; at most {config.max_source}"
+        return programs.Finding(reason="too_long", detail=detail)
+    source = programs.repair_braces(draft.source)
+    allowed = domain.allowed_imports | set(config.more_imports)
+    for finding in programs.static_findings(source, allowed):
+        if finding.reason not in config.off:
+            return finding
+    tree = programs.parse(source)
+    return _Candidate(
+        draft=draft,
+        source=source,
+        digest=fingerprints.digest(tree),
+        signature_K=fingerprints.signature(tree),
+    )
+
+
+def _next_wave(waiting: list, known: Known, accepted: list, config: ValidateConfig):
+    """Split what waits into duplicates, the first program of each other digest, and the rest."""
+    taken = known.digests | {candidate.digest for candidate in accepted}
+    duplicates, wave, rest, digests = [], [], [], set()
+    for entry in waiting:
+        digest = entry[1].digest
+        if "duplicate" in config.off:
+            wave.append(entry)
+        elif digest in taken:
+            duplicates.append(entry)
+        elif digest in digests:
+            rest.append(entry)
+        else:
+            digests.add(digest)
+            wave.append(entry)
+    return duplicates, wave, rest
+
+
+def _try_twice(candidate: _Candidate, crew, domain, config) -> trial.Play | programs.Finding:
+    """Run a program's checks; a second time where the sandbox failed."""
+    found = _try(candidate, crew, domain, config)
+    if isinstance(found, programs.Finding) and found.reason == INFRA:
+        found = _try(candidate, crew, domain, config)
+    return found
+
+
+def _try(candidate: _Candidate, crew, domain, config) -> trial.Play | programs.Finding:
+    """Run a program's checks once; gives its first play where all pass."""
+    rng = np.random.default_rng([config.seed, int(candidate.digest[:12], 16)])
+    seeds = [int(seed) for seed in rng.integers(1, 2**31, size=config.seeds + config.more_seeds)]
+    names = players.PLAYERS if "degenerate" not in config.off else ("constant",)
+    cast = casting.cast(domain, seeds[: config.seeds], names, config.cheat_turns)
+    with contextlib.closing(_open(candidate, crew, domain, config, seeds[0], 0)) as session:
+        for group in (cast.probes, cast.solvers + cast.scripted):
+            finding = trial.play_all(session, group, cap=domain.max_turns)
+            finding = finding or _sound(group, domain, config)
+            if finding is not None:
+                return finding
+        finding = _replayed(candidate, crew, domain, config, seeds[0], cast)
+        for name, check in (
+            ("constant_task", checks.varied),
+            ("criteria_error", checks.criteria_evaluable),
+            ("criteria_true_at_reset", checks.criteria_false),
+            ("unwinnable", checks.winnable),
+            ("answer_visible", checks.answer_hidden),
+        ):
+            if finding is None and name not in config.off:
+                finding = check(cast)
+        if finding is None and "degenerate" not in config.off:
+            finding = _degenerate(session, cast, domain, config, seeds[config.seeds :])
+    return cast.probes[0] if finding is None else finding
+
+
+def _open(candidate: _Candidate, crew, domain, config, seed: int, hash_seed: int):
+    return crew.open(
+        candidate.source,
+        modules=dict(domain.modules),
+        prelude=domain.prelude,
+        seed=seed,
+        hash_seed=hash_seed,
+        clock_shift_seconds=CLOCK_SHIFT_SECONDS * hash_seed,
+        limits=sandbox_records.Limits(
+            wall_seconds=config.wall_seconds,
+            cpu_seconds=config.wall_seconds,
+            memory_bytes=config.memory_bytes,
+        ),
+    )
+
+
+def _sound(plays, domain, config: ValidateConfig) -> programs.Finding | None:
+    """Judge what holds of every play: reward range, an end, tools where the setting has them."""
+    finding = checks.tools(plays) if domain.uses_tools else None
+    if finding is None and "reward_range" not in config.off:
+        finding = checks.reward_range(plays)
+    if finding is None and "never_ends" not in config.off:
+        finding = checks.ends(plays)
+    return finding
+
+
+def _replayed(candidate, crew, domain, config, seed: int, cast) -> programs.Finding | None:
+    """Repeat plays in a second process, with another hash seed and another clock."""
+    if "nondeterministic" in config.off:
+        return None
+    plays = [*cast.probes, *cast.solvers[: config.replayed]]
+    with contextlib.closing(_open(candidate, crew, domain, config, seed, 1)) as session:
+        finding = trial.replay(session, plays, cap=domain.max_turns)
+    if finding is not None and finding.reason not in (INFRA, "nondeterministic"):
+        detail = f"fails only in the second process: {finding.detail}"[:300]
+        return programs.Finding(reason="nondeterministic", detail=detail)
+    return finding
+
+
+def _degenerate(session, cast, domain, config: ValidateConfig, seeds) -> programs.Finding | None:
+    """Refuse what a player wins without thinking.
+
+    Who wins too often on the first seeds plays fresh ones, and those alone decide: small answers
+    make luck common, and the constant was chosen after seeing the first seeds.
+    """
+    bound = domain.max_cheat_rate if config.max_cheat_rate is None else config.max_cheat_rate
+    rates = checks.cheat_rates(cast.scripted)
+    suspects = [name for name, rate in rates.items() if rate > bound]
+    if suspects and seeds:
+        again = casting.scripted(domain, seeds, suspects, config.cheat_turns, cast)
+        finding = trial.play_all(session, again, cap=domain.max_turns)
+        finding = finding or _sound(again, domain, config)
+        if finding is not None:
+            return finding
+        rates = checks.cheat_rates(again)
+    worst = max(rates, key=lambda name: rates[name])
+    if rates[worst] <= bound:
+        return None
+    detail = f"the {worst} player earns {rates[worst]:.2f} on average; at most {bound:g}"
+    return programs.Finding(reason="degenerate", detail=detail)
+
+
+def _accepted(candidate: _Candidate, play: trial.Play, domain, config, known, accepted) -> Verdict:
+    draft = candidate.draft
+    mates = [other.signature_K for other in accepted]
+    members_PK = np.stack([*known.signatures_PK, *mates]) if mates else known.signatures_PK
+    similarity_P = fingerprints.similarity(candidate.signature_K, members_PK)
+    environment = records.Environment(
+        uid=draft.uid,
+        source=candidate.source,
+        setting=domain.name,
+        skill=draft.skill,
+        difficulty=draft.difficulty,
+        generation=draft.generation,
+        class_name=play.class_name,
+        digest=candidate.digest,
+        max_turns=play.max_turns,
+        similarity=float(similarity_P.max(initial=0.0)),
+    )
+    return Verdict(
+        uid=draft.uid, environment=environment, finding=None, checks=_marks(None, config)
+    )
+
+
+def _refused(draft: records.Draft, finding: programs.Finding, config: ValidateConfig) -> Verdict:
+    return Verdict(
+        uid=draft.uid, environment=None, finding=finding, checks=_marks(finding.reason, config)
+    )
+
+
+def _marks(failed: str | None, config: ValidateConfig) -> dict[str, str]:
+    """Mark every check. While a program runs, several are watched at once: a fault leaves those
+    that stand beside it undecided."""
+    names = list(CHECKS)
+    reached = len(names) if failed is None else names.index(failed) if failed in names else 0
+    marks = {}
+    for i, name in enumerate(names):
+        passed = i < reached and not (failed in _WATCHED and name in _WATCHED)
+        marks[name] = "off" if name in config.off else "pass" if passed else "not reached"
+    if failed in marks:
+        marks[failed] = "fail"
+    return marks
