@@ -1,0 +1,298 @@
+"""One box slot: a process that runs programs, the thread that talks to it, and its replacement.
+
+All work of a slot passes through one thread. Callers append orders to its inbox and hold futures. When
+the box dies, sessions in it are lost (`infra`), single programs are started again in the next box.
+"""
+
+from __future__ import annotations
+
+import collections
+import concurrent.futures
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+from sandbox import frames, work
+
+READY_SECONDS = 60.0
+GRACE_SECONDS = 20.0  # a box that reports this long after a program's deadline is dead
+POLL_SECONDS = 0.5
+FAILED_STARTS = 3
+
+
+class Box:
+    """Owns one box process. `launch(generation)` starts it and gives the `subprocess.Popen`."""
+
+    def __init__(self, *, launch: Callable[[int], subprocess.Popen], tier: str, window: int):
+        self.launch, self.tier, self.window = launch, tier, window
+        self.ready: concurrent.futures.Future[dict] = concurrent.futures.Future()
+        self.generation = 0
+        self.load = 0  # sessions open and jobs waiting, for the choice of a box
+        self.process: subprocess.Popen | None = None
+        self.failure = ""  # why no box can be started in this slot any more
+        self._inbox: collections.deque[Callable[[], None]] = collections.deque()
+        self._lock = threading.Lock()
+        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._closing = False
+        self._finished = ""  # why the thread has ended
+        self._next_number = 1
+        self._programs: dict[int, work.Program] = {}
+        self._queue: collections.deque[work.Order] = collections.deque()
+        self._active: dict[int, work.Order] = {}
+        self._outgoing = bytearray()
+        self._decoder = frames.Decoder()
+        self._thread = threading.Thread(target=self._serve, name="sandbox-box", daemon=True)
+        self._thread.start()
+
+    def submit(self, action: Callable[[], None]) -> None:
+        """Have the thread of this box do something; a finished slot refuses it at once."""
+        with self._lock:
+            if self._finished:
+                action()
+                self._refuse()
+                return
+            self._inbox.append(action)
+        try:
+            os.write(self._wake_write, b"x")
+        except BlockingIOError:
+            pass  # the pipe is full, so the thread wakes anyway
+
+    def add(self, program: work.Program) -> None:
+        """Take a program: a job is queued, a session is opened at once."""
+        self.load += 1
+        self.submit(lambda: self._add(program))
+
+    def order(self, order: work.Order) -> None:
+        """Queue one batch of a session."""
+        self.submit(lambda: self._queue_order(order))
+
+    def release(self, program: work.Program) -> None:
+        """Close a session."""
+        self.submit(lambda: self._release(program))
+
+    def close(self) -> None:
+        """Kill the box and end the thread; everything still asked of it answers `infra`."""
+        self._closing = True
+        self.submit(lambda: None)
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout=20)
+
+    # -- the thread -----------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        failures = 0
+        while not self._closing:
+            reason = self._live_once()
+            if self._closing:
+                break
+            started = self.ready.done() and self.generation > 0 and reason != "no start"
+            failures = 0 if started else failures + 1
+            if not self.ready.done() or failures >= FAILED_STARTS:
+                self._give_up(reason)
+                break
+        self._fail_everything("the sandbox is closed" if self._closing else self.failure)
+
+    def _give_up(self, reason: str) -> None:
+        self.failure = self.failure or f"a box did not start: {reason}"
+        if not self.ready.done():
+            self.ready.set_exception(RuntimeError(self.failure))
+
+    def _live_once(self) -> str:
+        """Start a box and serve it until it dies; say why it did."""
+        self.generation += 1
+        try:
+            self.process = self.launch(self.generation)
+        except OSError as error:
+            self.failure = f"cannot start the box process: {error}"
+            return "no start"
+        self._decoder, self._outgoing = frames.Decoder(), bytearray()
+        os.set_blocking(self.process.stdin.fileno(), False)
+        os.set_blocking(self.process.stdout.fileno(), False)
+        up = threading.Event()
+        try:
+            reason = self._converse(up)
+        except frames.ProtocolError as error:
+            reason = f"protocol error: {error}"
+        finally:
+            stop(self.process)
+        if not self._closing:
+            print(f"sandbox: a box died ({reason}); it is replaced", file=sys.stderr)
+        self._lose(f"the box died: {reason}")
+        return reason if up.is_set() else "no start"
+
+    def _converse(self, up: threading.Event) -> str:
+        process, born = self.process, time.monotonic()
+        inlet, outlet = process.stdin.fileno(), process.stdout.fileno()
+        while not self._closing:
+            self._take_inbox()
+            if up.is_set():
+                self._dispatch()
+            events = self._wait(inlet, outlet)
+            if self._outgoing and inlet in events:
+                try:
+                    del self._outgoing[: os.write(inlet, self._outgoing[: 1 << 20])]
+                except (BlockingIOError, BrokenPipeError):
+                    pass
+            if outlet in events:
+                chunk = os.read(outlet, 1 << 20)
+                if not chunk:
+                    return f"exit code {process.wait()}"
+                for head, payload in self._decoder.feed(chunk):
+                    if head["event"] == "broken":
+                        self.failure = str(head.get("detail"))
+                        return "broken isolation"
+                    self._hear(head, payload, up)
+            reason = self._overdue(up, born)
+            if reason:
+                return reason
+        return "closed"
+
+    def _wait(self, inlet: int, outlet: int) -> set[int]:
+        poll = select.poll()
+        poll.register(outlet, select.POLLIN)
+        poll.register(self._wake_read, select.POLLIN)
+        if self._outgoing:
+            poll.register(inlet, select.POLLOUT)
+        events = {fd for fd, _ in poll.poll(POLL_SECONDS * 1000)}
+        if self._wake_read in events:
+            try:
+                os.read(self._wake_read, 4096)
+            except BlockingIOError:
+                pass
+        return events
+
+    def _take_inbox(self) -> None:
+        while self._inbox:
+            with self._lock:
+                action = self._inbox.popleft()
+            action()
+
+    def _overdue(self, up: threading.Event, born: float) -> str:
+        now = time.monotonic()
+        if not up.is_set() and now - born > READY_SECONDS:
+            return f"not ready after {READY_SECONDS} s"
+        for order in self._active.values():
+            if now - order.sent > order.wall + GRACE_SECONDS:
+                return f"no report {GRACE_SECONDS} s after a deadline"
+        return ""
+
+    # -- orders ---------------------------------------------------------------------------------
+
+    def _add(self, program: work.Program) -> None:
+        program.number, program.generation = self._next_number, self.generation
+        self._next_number += 1
+        self._programs[program.number] = program
+        if program.mode == "session":
+            self._send(program.spawn_head(), program.first, program.stdin)
+        else:
+            self._queue_order(work.Order(program=program, wall=program.limits.wall_seconds))
+
+    def _queue_order(self, order: work.Order) -> None:
+        if order.program.lost:
+            order.program.fail(order, self.tier)
+        else:
+            self._queue.append(order)
+
+    def _dispatch(self) -> None:
+        """Send queued orders while the window is open; one batch at a time for a session."""
+        waiting: collections.deque[work.Order] = collections.deque()
+        while self._queue and len(self._active) < self.window:
+            order = self._queue.popleft()
+            program = order.program
+            if program.lost:
+                program.fail(order, self.tier)
+            elif program.number in self._active:
+                waiting.append(order)
+            else:
+                order.sent = time.monotonic()
+                self._active[program.number] = order
+                if program.mode == "session":
+                    self._send(program.batch_head(order), order.payload)
+                else:
+                    self._send(program.spawn_head(), program.first, program.stdin)
+        self._queue.extendleft(reversed(waiting))
+
+    def _send(self, head: dict, *parts: bytes) -> None:
+        self._outgoing += frames.encode(head, *parts)
+
+    def _release(self, program: work.Program) -> None:
+        if not program.lost and program.number in self._programs:
+            self._send({"do": "close", "id": program.number})
+            self._lose_program(program, "infra", "the session is closed")
+
+    # -- reports --------------------------------------------------------------------------------
+
+    def _hear(self, head: dict, payload: bytes, up: threading.Event) -> None:
+        event = head["event"]
+        if event == "ready":
+            up.set()
+            if not self.ready.done():
+                self.ready.set_result(head)
+            return
+        program = self._programs.get(head.get("id"))
+        if program is None:
+            return  # a closed session that still had something to say
+        order = self._active.get(program.number)
+        report = work.read_report(head, payload)
+        if event == "batch" and order and program.mode == "session":
+            del self._active[program.number]
+            fault = program.finish_batch(order, report, self.tier)
+            if fault:
+                self._send({"do": "close", "id": program.number})
+                self._lose_program(program, "crash", fault)
+        elif event == "end":
+            self._active.pop(program.number, None)
+            program.end(order, report, self.tier)
+            self._lose_program(program, program.lost or "infra", program.lost_detail)
+
+    def _lose_program(self, program: work.Program, status: str, detail: str) -> None:
+        """Forget a program; orders still waiting for it fail with `status`."""
+        self._programs.pop(program.number, None)
+        self.load -= 1
+        program.lost, program.lost_detail = status, detail
+        active = self._active.pop(program.number, None)
+        if active:
+            program.fail(active, self.tier)
+        for order in [o for o in self._queue if o.program is program]:
+            self._queue.remove(order)
+            program.fail(order, self.tier)
+
+    def _lose(self, reason: str) -> None:
+        """The box is gone: sessions are lost, jobs start again while they have tries left."""
+        again = []
+        for program in list(self._programs.values()):
+            if program.mode == "session" or program.tries_left <= 0:
+                self._lose_program(program, "infra", reason)
+            else:
+                program.tries_left -= program.number in self._active
+                again.append(program)
+        self._active.clear()
+        self._queue.clear()
+        for program in again:
+            self._queue.append(work.Order(program=program, wall=program.limits.wall_seconds))
+
+    def _fail_everything(self, reason: str) -> None:
+        with self._lock:
+            self._finished = reason
+        self._take_inbox()
+        self._refuse()
+
+    def _refuse(self) -> None:
+        """Answer `infra` to everything this finished slot still holds."""
+        for program in list(self._programs.values()):
+            self._lose_program(program, "infra", self._finished)
+
+
+def stop(process: subprocess.Popen) -> None:
+    """Close a box's stdin, which ends it, and kill what does not go."""
+    process.stdin.close()
+    try:
+        process.wait(timeout=2)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    process.stdout.close()

@@ -1,0 +1,168 @@
+"""One program as the dispatcher sees it: its pipes, its clock, what it wrote and why it ended."""
+
+import os
+import select
+import time
+
+BATCH_BYTES = 64 << 20  # all answers of one batch together
+CHUNK = 1 << 16
+
+
+class Child:
+    """Pipes and state of one program. `descriptors` are the program's ends, in order 0 to 4."""
+
+    def __init__(self, order, payload, dispatcher):
+        self.number, self.mode, self.kind = order["id"], order["mode"], order["kind"]
+        self.limits, self.lines_wanted = order["limits"], order.get("lines", 0)
+        self.dispatcher = dispatcher
+        self.pid = self.uid = self.reason = self.ended = self.deadline = None
+        self.batch_wall = self.started = None
+        self.peak = 0
+        self.answers, self.line_count, self.partial = [], 0, 0
+        self.out, self.err = bytearray(), bytearray()
+        self.pending = {}  # descriptor -> bytes still to write
+        self.open_pipes(order, payload)
+
+    def open_pipes(self, order, payload):
+        first, stdin = payload[: order["first"]], payload[order["first"] :]
+        pipes = [os.pipe2(os.O_CLOEXEC) for _ in range(5)]
+        (in_r, in_w), (out_r, out_w), (err_r, err_w), (ask_r, ask_w), (say_r, say_w) = pipes
+        self.descriptors = [in_r, out_w, err_w, ask_r, say_w]
+        self.ask = ask_w
+        own = self.dispatcher.own
+        own(out_r, self, lambda: self.read_text(out_r, self.out), select.EPOLLIN)
+        own(err_r, self, lambda: self.read_text(err_r, self.err), select.EPOLLIN)
+        own(say_r, self, lambda: self.read_answers(say_r), select.EPOLLIN)
+        self.readers = {out_r: self.out, err_r: self.err, say_r: None}
+        self.write(ask_w, first, keep=self.mode == "session")
+        self.write(in_w, stdin, keep=False)
+
+    def write(self, fd, raw, keep):
+        """Queue bytes for a pipe; it closes after the last unless `keep`."""
+        os.set_blocking(fd, False)
+        if fd in self.pending:
+            self.pending[fd] += raw
+            return
+        try:
+            raw = raw[os.write(fd, raw) :] if raw else raw
+        except BlockingIOError:
+            pass
+        except BrokenPipeError:
+            raw = b""
+        if raw:
+            self.pending[fd] = raw
+            self.dispatcher.own(fd, self, lambda: self.write_more(fd, keep), select.EPOLLOUT)
+        elif not keep:
+            os.close(fd)
+
+    def write_more(self, fd, keep):
+        raw = self.pending[fd]
+        try:
+            raw = raw[os.write(fd, raw[: 1 << 20]) :]
+        except BlockingIOError:
+            return
+        except BrokenPipeError:
+            raw = b""
+        self.pending[fd] = raw
+        if not raw:
+            del self.pending[fd]
+            del self.dispatcher.owners[fd]
+            self.dispatcher.poll.unregister(fd)
+            if not keep:
+                os.close(fd)
+
+    def begin(self, payload, lines, wall):
+        """Start a batch: its clock runs from here, or from the program's start if that is later."""
+        self.lines_wanted, self.batch_wall = lines, wall
+        if self.pid:
+            self.start_clock()
+        self.write(self.ask, payload, keep=True)
+
+    def start_clock(self):
+        self.started = time.monotonic()
+        wall = self.batch_wall if self.mode == "session" else self.limits["wall_seconds"]
+        if wall:
+            self.deadline = self.started + wall
+
+    def read_text(self, fd, buffer):
+        chunk = self.read(fd)
+        room = self.limits["output_bytes"] + 1 - len(buffer)
+        if chunk and room > 0:
+            buffer += chunk[:room]
+
+    def read_answers(self, fd):
+        chunk = self.read(fd)
+        if chunk:
+            self.answers.append(chunk)
+            self.line_count += chunk.count(b"\n")
+            tail = len(chunk) - 1 - chunk.rfind(b"\n")
+            self.partial = tail if b"\n" in chunk else self.partial + tail
+
+    def read(self, fd):
+        if fd not in self.dispatcher.owners:
+            return b""
+        try:
+            chunk = os.read(fd, CHUNK)
+        except BlockingIOError:
+            return None
+        if not chunk:
+            self.dispatcher.disown(fd)
+            del self.readers[fd]
+        return chunk
+
+    def overflowed(self):
+        limit = self.limits["output_bytes"]
+        total = sum(map(len, self.answers))
+        return len(self.out) + len(self.err) > limit or self.partial > limit or total > BATCH_BYTES
+
+    def complete(self):
+        return self.lines_wanted > 0 and self.line_count >= self.lines_wanted
+
+    def drain(self):
+        """Take what is still in the pipes of an ended program."""
+        for fd, buffer in list(self.readers.items()):
+            while not self.overflowed():
+                chunk = self.read(fd)
+                if not chunk:
+                    break
+                if buffer is None:
+                    self.answers.append(chunk)
+                    self.line_count += chunk.count(b"\n")
+                else:
+                    buffer += chunk
+
+    def close(self):
+        for fd in list(self.readers):
+            self.dispatcher.disown(fd)
+        for fd in list(self.pending):
+            self.dispatcher.disown(fd)
+        if self.mode == "session" and self.ask not in self.pending:
+            os.close(self.ask)
+
+    def take_batch(self):
+        """Give head and payload of a finished batch and make ready for the next."""
+        for fd, buffer in list(self.readers.items()):
+            if buffer is not None:
+                self.read_text(fd, buffer)
+        return self.take("batch")
+
+    def take_end(self):
+        head, parts = self.take("end")
+        head["reason"] = self.reason
+        head.update({k: self.ended[k] for k in ("status", "cpu", "detail") if k in self.ended})
+        head["peak"] = max(self.peak, self.ended.get("peak", 0))
+        return head, parts
+
+    def take(self, event):
+        limit = self.limits["output_bytes"]
+        lines = b"".join(self.answers)
+        out = bytes(self.out[:limit])
+        err = bytes(self.err[: limit - len(out)])
+        head = {"event": event, "id": self.number, "answers": len(lines), "out": len(out)}
+        head.update(err=len(err), cut=len(self.out) + len(self.err) > limit, peak=self.peak)
+        head["wall"] = time.monotonic() - self.started if self.started else 0.0
+        self.answers, self.line_count, self.partial = [], 0, 0
+        self.out.clear()
+        self.err.clear()
+        self.lines_wanted, self.deadline = 0, None
+        return head, (lines, out, err)

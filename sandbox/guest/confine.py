@@ -1,0 +1,140 @@
+"""Confine one program: own namespaces and file systems, own user, limits, a system-call filter.
+
+Used by the template, as root of the box, in the child that will become the program. Order matters:
+namespaces by `clone_isolated`, then `fresh_mounts`, `set_limits`, `drop_privileges`, `filter_calls`.
+"""
+
+import ctypes
+import os
+import platform
+import resource
+import signal
+import struct
+
+LIBC = ctypes.PyDLL(None, use_errno=True)  # PyDLL keeps the interpreter lock over clone()
+LIBC.syscall.restype = ctypes.c_long
+NEW_MOUNTS, NEW_IPC, NEW_USER, NEW_PIDS, NEW_NET = (
+    0x20000,
+    0x8000000,
+    0x10000000,
+    0x20000000,
+    1 << 30,
+)
+NEW_UTS, NEW_CGROUP = 0x4000000, 0x2000000
+NOSUID, NODEV, NOEXEC, REC, PRIVATE = 2, 4, 8, 16384, 1 << 18
+FILE_BYTES = 64 << 20
+OPEN_FILES = 256
+
+# Denied calls by name; numbers per machine, in the same order.
+DENIED = (
+    "memfd_create shmget semget msgget mq_open unshare setns mount umount2 pivot_root chroot ptrace "
+    "process_vm_readv process_vm_writev bpf perf_event_open keyctl add_key request_key userfaultfd "
+    "io_uring_setup kexec_load init_module finit_module delete_module swapon swapoff reboot "
+    "settimeofday clock_settime adjtimex clock_adjtime sethostname setdomainname acct quotactl "
+    "open_by_handle_at name_to_handle_at fanotify_init pidfd_getfd pidfd_open move_mount fsopen "
+    "fsmount open_tree mount_setattr personality kcmp syslog memfd_secret"
+).split()
+NUMBERS = {
+    "x86_64": (
+        0xC000003E,
+        56,
+        "319 29 64 68 240 272 308 165 166 155 161 101 310 311 321 298 250 248 249 323 425 246 175 "
+        "313 176 167 168 169 164 227 159 305 170 171 163 179 304 303 300 438 434 429 430 432 428 "
+        "442 135 312 103 447",
+    ),
+    "aarch64": (
+        0xC00000B7,
+        220,
+        "279 194 190 186 180 97 268 40 39 41 51 117 270 271 280 241 219 217 218 282 425 104 105 "
+        "273 106 224 225 142 170 112 171 266 161 162 89 60 265 264 262 438 434 429 430 432 428 442 "
+        "92 272 116 447",
+    ),
+}
+CLONE3 = 435  # on every machine; its flags lie in memory, so it is refused and libc falls back
+EPERM, ENOSYS = 1, 38
+
+
+def clone_isolated():
+    """Fork with new pid, mount, ipc and network namespaces; 0 in the child, its pid in the parent."""
+    flags = NEW_PIDS | NEW_MOUNTS | NEW_IPC | NEW_NET | signal.SIGCHLD
+    number = NUMBERS[platform.machine()][1]
+    ctypes.pythonapi.PyOS_BeforeFork()
+    pid = LIBC.syscall(number, flags, 0, 0, 0, 0)
+    error = ctypes.get_errno()
+    if pid == 0:
+        ctypes.pythonapi.PyOS_AfterFork_Child()
+        return 0
+    ctypes.pythonapi.PyOS_AfterFork_Parent()
+    if pid < 0:
+        raise OSError(error, f"clone with new namespaces: {os.strerror(error)}")
+    return pid
+
+
+def fresh_mounts():
+    """Mount an empty /tmp and /dev/shm and the /proc of the new pid namespace."""
+    mount(b"none", b"/", b"", REC | PRIVATE, b"")
+    mount(b"tmpfs", b"/tmp", b"tmpfs", NOSUID | NODEV, b"mode=1777,size=64m")
+    mount(b"tmpfs", b"/dev/shm", b"tmpfs", NOSUID | NODEV, b"mode=1777,size=16m")
+    mount(b"proc", b"/proc", b"proc", NOSUID | NODEV | NOEXEC, b"")
+    os.chdir("/tmp")
+
+
+def mount(source, target, kind, flags, options):
+    if LIBC.mount(source, target, kind, flags, options) != 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"mount {kind.decode()} on {target.decode()}: {os.strerror(error)}")
+
+
+def set_limits(limits, own_user):
+    """Set the kernel's limits; the number of processes only where the user id is the program's own."""
+    address_space = int(limits["memory_bytes"]) + limits["base_bytes"]
+    limit(resource.RLIMIT_AS, address_space)
+    limit(resource.RLIMIT_CORE, 0)
+    limit(resource.RLIMIT_FSIZE, FILE_BYTES)
+    limit(resource.RLIMIT_NOFILE, OPEN_FILES)
+    if limits["cpu_seconds"]:
+        limit(resource.RLIMIT_CPU, max(1, -(-int(limits["cpu_seconds"] * 1000) // 1000)))
+    if own_user:
+        limit(resource.RLIMIT_NPROC, int(limits["processes"]))
+
+
+def limit(which, value):
+    _, hard = resource.getrlimit(which)
+    if hard != resource.RLIM_INFINITY:
+        value = min(value, hard)
+    resource.setrlimit(which, (value, value))
+
+
+def drop_privileges(uid):
+    os.setgroups([])
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+
+
+def filter_calls():
+    """Give up new privileges for good and refuse the calls in DENIED with EPERM."""
+    if LIBC.prctl(38, 1, 0, 0, 0) != 0:  # PR_SET_NO_NEW_PRIVS
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_NO_NEW_PRIVS) failed")
+    arch, clone, denied = NUMBERS[platform.machine()]
+    code = filter_program(arch, clone, [int(n) for n in denied.split()])
+    raw = b"".join(struct.pack("HBBI", *line) for line in code)
+    buffer = ctypes.create_string_buffer(raw, len(raw))
+    head = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(code), ctypes.addressof(buffer)))
+    pointer = ctypes.c_void_p(ctypes.addressof(head))
+    if LIBC.prctl(22, 2, pointer, 0, 0) != 0:  # PR_SET_SECCOMP, SECCOMP_MODE_FILTER
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_SECCOMP) failed")
+
+
+def filter_program(arch, clone, denied):
+    """Write the filter as (code, jump if true, jump if false, operand) lines of classic BPF."""
+    load, equal, bits, at_least, answer = 0x20, 0x15, 0x45, 0x35, 0x06
+    refuse, missing, allow, kill = 0x50000 | EPERM, 0x50000 | ENOSYS, 0x7FFF0000, 0x80000000
+    namespaces = NEW_MOUNTS | NEW_IPC | NEW_USER | NEW_PIDS | NEW_NET | NEW_UTS | NEW_CGROUP
+    lines = [(load, 0, 0, 4), (equal, 1, 0, arch), (answer, 0, 0, kill), (load, 0, 0, 0)]
+    lines += [(at_least, 0, 1, 0x40000000), (answer, 0, 0, refuse)]  # the x32 numbers
+    lines += [(equal, 0, 1, CLONE3), (answer, 0, 0, missing)]
+    for number in denied:
+        lines += [(equal, 0, 1, number), (answer, 0, 0, refuse)]
+    lines += [(equal, 0, 3, clone), (load, 0, 0, 16), (bits, 0, 1, namespaces)]
+    lines += [(answer, 0, 0, refuse), (answer, 0, 0, allow)]
+    return lines

@@ -1,0 +1,224 @@
+"""The template: a warm interpreter from which every program is forked; it never sees a request.
+
+Started by the dispatcher, which gives it file descriptor 3, a message socket. It takes `spawn` (with the
+descriptors of one program) and `kill` messages and reports `started`, `ended` and `failed`. What a
+program is told (source, inputs, requests) goes through that program's own pipe, after the fork.
+
+Arguments: tier (gvisor or subprocess), then `numpy` where NumPy is to be loaded.
+"""
+
+import gc
+import json
+import os
+import resource
+import select
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import confine  # noqa: E402
+import env_host  # noqa: E402
+import program  # noqa: E402
+import warm  # noqa: E402
+
+CONTROL = 3
+KEPT_NAMES = ("PATH", "HOME", "LANG", "LC_CTYPE")
+
+
+class Template:
+    """Forks programs, kills them by number and reaps them."""
+
+    def __init__(self, tier):
+        self.isolated = tier == "gvisor"
+        self.control = socket.socket(fileno=CONTROL)
+        self.pids = {}  # pid -> number of the program
+        self.folders = {}  # pid -> temporary directory, where programs have no file system of their own
+        self.base_bytes = virtual_bytes()
+
+    def run(self):
+        wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        poll = select.poll()
+        poll.register(CONTROL, select.POLLIN)
+        poll.register(wake_read, select.POLLIN)
+        self.tell({"event": "ready"})
+        while True:
+            ready = {fd for fd, _ in poll.poll()}
+            if wake_read in ready:
+                os.read(wake_read, 4096)
+                self.reap()
+            if CONTROL in ready:
+                self.obey()
+
+    def tell(self, message):
+        self.control.send(json.dumps(message).encode())
+
+    def obey(self):
+        raw, descriptors, _, _ = socket.recv_fds(self.control, 65536, 8)
+        if not raw:  # the dispatcher is gone
+            self.kill_all()
+            os._exit(0)
+        message = json.loads(raw)
+        if message["do"] == "spawn":
+            self.spawn(message, descriptors)
+        else:
+            self.kill(message["id"])
+
+    def spawn(self, message, descriptors):
+        folder = None if self.isolated else tempfile.mkdtemp(prefix="spade_jax_program_")
+        try:
+            pid = confine.clone_isolated() if self.isolated else os.fork()
+        except OSError as error:
+            self.tell({"event": "failed", "id": message["id"], "detail": str(error)})
+            pid = None
+        if pid == 0:
+            self.become_program(message, descriptors, folder)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        if pid:
+            self.pids[pid] = message["id"]
+            self.folders[pid] = folder
+            self.tell({"event": "started", "id": message["id"], "pid": pid})
+
+    def become_program(self, message, descriptors, folder):
+        """Turn the forked child into the program; never returns."""
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            place_descriptors(descriptors)
+            if self.isolated:
+                confine.fresh_mounts()
+            else:
+                os.setsid()
+                os.chdir(folder)
+            limits = dict(message["limits"], base_bytes=self.base_bytes)
+            confine.set_limits(limits, own_user=self.isolated)
+            if self.isolated:
+                os.sched_setaffinity(0, {0})  # numerical libraries count processors by it
+                confine.drop_privileges(message["uid"])
+            confine.filter_calls()
+            clean_environment()
+            gc.enable()
+        except BaseException as error:  # a fault of ours, told as such
+            os.write(2, f"cannot confine: {type(error).__name__}: {error}".encode())
+            os._exit(program.CONFINE_FAILED)
+        if message["mode"] == "session":
+            env_host.main()
+        elif message["mode"] == "call":
+            program.call_main()
+        else:
+            program.run_main()
+        os._exit(0)
+
+    def kill(self, number):
+        for pid, known in self.pids.items():
+            if known == number:
+                self.kill_pid(pid)
+
+    def kill_pid(self, pid):
+        try:
+            if not self.isolated:
+                os.killpg(pid, signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+    def kill_all(self):
+        for pid in list(self.pids):
+            self.kill_pid(pid)
+            self.forget(pid)
+
+    def reap(self):
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid in self.pids:
+                number = self.pids[pid]
+                self.forget(pid)
+                self.tell(
+                    {
+                        "event": "ended",
+                        "id": number,
+                        "status": status,
+                        "cpu": usage.ru_utime + usage.ru_stime,
+                        "peak": usage.ru_maxrss * 1024,
+                    }
+                )
+
+    def forget(self, pid):
+        del self.pids[pid]
+        folder = self.folders.pop(pid)
+        if folder:
+            try:
+                os.killpg(pid, signal.SIGKILL)  # what it forked and left behind
+            except (ProcessLookupError, PermissionError):
+                pass
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def check_isolation(self):
+        """Refuse a runsc in which a child's mount or process is everybody's (builds before 2023)."""
+        ready_read, ready_write = os.pipe()
+        go_read, go_write = os.pipe()
+        pid = confine.clone_isolated()
+        if pid == 0:
+            try:
+                confine.fresh_mounts()
+                open("/tmp/isolation_probe", "w").close()
+                os.write(ready_write, b"1" if os.getpid() == 1 else b"0")
+                os.read(go_read, 1)
+            finally:
+                os._exit(0)
+        os.close(ready_write)
+        answer = os.read(ready_read, 1)
+        leaked = os.path.exists("/tmp/isolation_probe")
+        os.write(go_write, b"1")
+        os.waitpid(pid, 0)
+        for descriptor in (ready_read, go_read, go_write):
+            os.close(descriptor)
+        if answer != b"1" or leaked:
+            self.tell({"event": "broken", "detail": "a child's mounts or pids are not its own"})
+            os._exit(1)
+
+
+def place_descriptors(descriptors):
+    """Put stdin, stdout, stderr, requests and answers at 0 to 4 and close everything else."""
+    high = [os.dup2(fd, 100 + place) for place, fd in enumerate(descriptors)]
+    for place, fd in enumerate(high):
+        os.dup2(fd, place)
+    os.closerange(len(high), 4096)
+
+
+def virtual_bytes():
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[0]) * resource.getpagesize()
+
+
+def clean_environment():
+    for name in list(os.environ):
+        if name not in KEPT_NAMES:
+            del os.environ[name]
+
+
+def main():
+    tier, *extra = sys.argv[1:]
+    warm.load(extra)
+    template = Template(tier)
+    if template.isolated:
+        template.check_isolation()
+    gc.collect()
+    gc.disable()
+    gc.freeze()
+    template.run()
+
+
+if __name__ == "__main__":
+    main()

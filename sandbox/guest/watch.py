@@ -1,0 +1,71 @@
+"""The watch over memory and idle work: sums of all processes of a program, seen from outside it."""
+
+import os
+import resource
+
+BUSY_SECONDS = 0.1  # between looks at programs with an order in hand
+IDLE_SECONDS = 2.0  # between looks at the others
+IDLE_CPU_SECONDS = 0.5  # what a program may burn between two idle looks
+PAGE = resource.getpagesize()
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Watch:
+    """Finds programs over their memory, and idle ones that use the processor."""
+
+    def __init__(self, tier):
+        self.by_user = tier == "gvisor"
+        self.next_busy = self.next_idle = 0.0
+        self.idle_cpu = {}  # number -> CPU seconds at the last idle look
+
+    def offenders(self, children, now):
+        """Look if a look is due; give (child, reason) pairs to be killed."""
+        busy = [c for c in children.values() if c.deadline and now - c.started > BUSY_SECONDS / 2]
+        idle_due = now >= self.next_idle
+        if not children or not (idle_due or (busy and now >= self.next_busy)):
+            return []
+        self.next_busy = now + BUSY_SECONDS
+        if idle_due:
+            self.next_idle = now + IDLE_SECONDS
+        found = self.measure(children)
+        guilty = []
+        for child in children.values():
+            resident, cpu = found.get(child.number, (0, 0.0))
+            child.peak = max(child.peak, resident)
+            if resident > child.limits["memory_bytes"]:
+                guilty.append((child, "memory"))
+            elif idle_due and self.works_while_idle(child, cpu):
+                guilty.append((child, "idle_cpu"))
+        if idle_due:
+            self.idle_cpu = {n: found[n][1] for n in children if n in found}
+        return guilty
+
+    def works_while_idle(self, child, cpu):
+        if child.deadline or child.mode != "session" or child.started is None:
+            child.idle_looks = 0
+            return False
+        child.idle_looks = getattr(child, "idle_looks", 0) + 1
+        before = self.idle_cpu.get(child.number, cpu)
+        return child.idle_looks > 1 and cpu - before > IDLE_CPU_SECONDS
+
+    def measure(self, children):
+        """Sum resident bytes and CPU seconds per program over /proc."""
+        owners = {(c.uid if self.by_user else c.pid): c.number for c in children.values()}
+        sums = {}
+        for name in os.listdir("/proc"):
+            if not name.isdigit():
+                continue
+            try:
+                owner = os.stat(f"/proc/{name}").st_uid if self.by_user else None
+                if self.by_user and owner not in owners:
+                    continue
+                with open(f"/proc/{name}/stat", "rb") as stat:
+                    fields = stat.read().rpartition(b")")[2].split()
+            except OSError:
+                continue
+            owner = owner if self.by_user else int(fields[3])
+            if owner in owners:
+                resident, cpu = sums.get(owners[owner], (0, 0.0))
+                cpu += (int(fields[11]) + int(fields[12])) / TICKS
+                sums[owners[owner]] = (resident + int(fields[21]) * PAGE, cpu)
+        return sums

@@ -1,0 +1,62 @@
+"""What goes into the sandbox and what comes out of it: limits, outcomes, and the one error it raises.
+
+What a program does is an `Outcome`, never an exception. `SandboxUnavailable` is our own fault or the
+operator's: no sandbox of the asked tier can be started here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+OK = "ok"  # the program ran to its end, the call answered, the request returned
+ERROR = "error"  # the program raised (SystemExit inside a call included), or left with a code not 0
+CRASH = "crash"  # the process died by a signal, or left in the middle of a session
+TIMEOUT = "timeout"  # the wall clock or the processor limit ended it
+MEMORY = "memory"  # MemoryError, or the resident-memory watch ended it
+OUTPUT_LIMIT = "output_limit"  # it wrote more than `output_bytes`
+NO_ANSWER = "no_answer"  # it left quietly before every answer was given
+INFRA = "infra"  # the sandbox failed: says nothing about the program, never a score
+STATUSES = (OK, ERROR, CRASH, TIMEOUT, MEMORY, OUTPUT_LIMIT, NO_ANSWER, INFRA)
+
+
+class SandboxUnavailable(RuntimeError):
+    """No sandbox of the asked tier can be started on this machine; the message names the remedy."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What one program may use. In a session wall, processor and output limits hold per submit."""
+
+    wall_seconds: float = 10.0  # enforced outside the program, by SIGKILL
+    cpu_seconds: float = 10.0  # RLIMIT_CPU of each process of `run` and `call`
+    memory_bytes: int = 512 << 20  # resident memory of all its processes, and address space of each
+    output_bytes: int = 1 << 20  # stdout and stderr together; also the length of one answer
+    processes: int = 16  # processes and threads together
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if not value > 0:
+                raise ValueError(f"limits.{field.name}={value}: a limit must be positive.")
+        if self.wall_seconds > 86400:
+            raise ValueError(
+                f"limits.wall_seconds={self.wall_seconds}: at most 86400 (one day); "
+                "a program without a deadline would hold its slot for ever."
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What came of one program, one call or one request of a session."""
+
+    status: str  # one of STATUSES
+    value: Any = None  # call: list of answers; session: the request's dict; run: exit code
+    stdout: str = ""  # session: stands in the last outcome of a submit
+    stderr: str = ""
+    detail: str = ""  # one line for a person: what happened
+    truncated: bool = False  # stdout or stderr stop at the limit
+    cpu_seconds: float = 0.0  # session: as told by the process itself
+    wall_seconds: float = 0.0
+    peak_bytes: int = 0  # highest resident memory seen; 0 where it was not measured
+    tier: str = ""  # gvisor-ptrace, gvisor-systrap or subprocess

@@ -1,0 +1,277 @@
+"""What a box is asked to do, and how its reports become outcomes.
+
+A `Program` is one process in a box: a job (run or call, one order) or a session (many orders, each a
+batch of requests). Only the thread of its box touches it after it was handed over.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import json
+import os
+import signal
+from typing import Any
+
+from sandbox import frames, records
+
+MEMORY_FAILED = 86  # exit codes of guest/program.py
+CONFINE_FAILED = 87
+UNREADABLE = "unreadable"
+
+
+@dataclasses.dataclass(kw_only=True)
+class Order:
+    """One thing asked of a program: a whole job, or one batch of a session."""
+
+    program: Program
+    wall: float
+    payload: bytes = b""
+    requests: int = 0
+    future: concurrent.futures.Future | None = None  # of a batch
+    sent: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Report:
+    """One report of the dispatcher, its head type-checked."""
+
+    lines: list[bytes]
+    out: str
+    err: str
+    cut: bool
+    reason: str | None
+    status: int | None  # wait status of the process
+    cpu: float
+    peak: int
+    wall: float
+    detail: str
+
+
+def read_report(head: dict, payload: bytes) -> Report:
+    """Check and split a report.
+
+    Raises:
+      frames.ProtocolError: a field of the wrong type or a length that does not fit.
+    """
+
+    def field(name: str, kinds: tuple, default: Any) -> Any:
+        value = head.get(name, default)
+        if type(value) not in kinds:
+            raise frames.ProtocolError(f"report field {name}={value!r:.100} has the wrong type")
+        return value
+
+    answers, out = field("answers", (int,), 0), field("out", (int,), 0)
+    if answers < 0 or out < 0 or answers + out > len(payload):
+        raise frames.ProtocolError("report lengths do not fit the payload")
+    return Report(
+        lines=payload[:answers].split(b"\n")[:-1],
+        out=payload[answers : answers + out].decode("utf-8", "replace"),
+        err=payload[answers + out :].decode("utf-8", "replace"),
+        cut=field("cut", (bool,), False),
+        reason=field("reason", (str, type(None)), None),
+        status=field("status", (int, type(None)), None),
+        cpu=float(field("cpu", (int, float), 0.0)),
+        peak=field("peak", (int,), 0),
+        wall=float(field("wall", (int, float), 0.0)),
+        detail=field("detail", (str,), ""),
+    )
+
+
+@dataclasses.dataclass(kw_only=True, eq=False)
+class Program:
+    """One process in a box. `lost` holds the status of everything asked after its end."""
+
+    mode: str  # run, call or session
+    kind: str  # template: hash seed 0 or 1, after an n with NumPy
+    limits: records.Limits
+    first: bytes  # the first line it reads
+    stdin: bytes = b""
+    lines: int = 0  # call: answers awaited
+    future: concurrent.futures.Future | None = None  # of a job
+    tries_left: int = 1
+    number: int = 0
+    generation: int = 0
+    lost: str = ""
+    lost_detail: str = ""
+
+    def spawn_head(self) -> dict:
+        limits = dataclasses.asdict(self.limits)
+        if self.mode == "session":
+            limits["cpu_seconds"] = 0.0  # the wall clock of each batch bounds it
+        return {
+            "do": "spawn",
+            "id": self.number,
+            "mode": self.mode,
+            "kind": self.kind,
+            "limits": limits,
+            "first": len(self.first),
+            "lines": self.lines,
+        }
+
+    def batch_head(self, order: Order) -> dict:
+        return {"do": "batch", "id": self.number, "lines": order.requests, "wall": order.wall}
+
+    def finish_batch(self, order: Order, report: Report, tier: str) -> str:
+        """Resolve a batch; say what is wrong where the answers do not fit the requests."""
+        outcomes = [read_answer(line, i, tier) for i, line in enumerate(report.lines)]
+        bad = len(outcomes) != order.requests or None in outcomes
+        if bad:
+            fault = "the program wrote on the answer channel"
+            good = outcomes[: outcomes.index(None)] if None in outcomes else []
+            outcomes = fill(good, order.requests, records.CRASH, fault, tier)
+        resolve(order.future, attach(outcomes, report))
+        return fault if bad else ""
+
+    def end(self, order: Order | None, report: Report, tier: str) -> None:
+        """The process ended: resolve what it was doing and note what later requests will get."""
+        status, detail = end_status(self.mode, report, self.lines)
+        self.lost, self.lost_detail = status, detail
+        if self.mode == "session":
+            if order is not None:
+                given = [read_answer(line, i, tier) for i, line in enumerate(report.lines)]
+                given = given[: given.index(None)] if None in given else given
+                outcomes = fill(given[: order.requests], order.requests, status, detail, tier)
+                resolve(order.future, attach(outcomes, report))
+            return
+        if self.mode == "call":
+            value, status, detail = read_call(report, status, detail)
+        else:
+            value = exit_code(report.status)
+        resolve(
+            self.future,
+            records.Outcome(
+                status=status,
+                value=value,
+                stdout=report.out,
+                stderr=report.err,
+                detail=detail,
+                truncated=report.cut,
+                cpu_seconds=report.cpu,
+                wall_seconds=report.wall,
+                peak_bytes=report.peak,
+                tier=tier,
+            ),
+        )
+
+    def fail(self, order: Order, tier: str) -> None:
+        """Resolve an order that will never be carried out."""
+        if order.future is not None:
+            resolve(order.future, fill([], order.requests, self.lost, self.lost_detail, tier))
+        elif self.future is not None:
+            resolve(
+                self.future,
+                records.Outcome(status=self.lost, detail=self.lost_detail, tier=tier),
+            )
+
+
+def resolve(future: concurrent.futures.Future | None, value: Any) -> None:
+    """Set a result unless the caller cancelled or has it already."""
+    if future is not None and not future.done() and future.set_running_or_notify_cancel():
+        future.set_result(value)
+
+
+def fill(
+    given: list[records.Outcome], count: int, status: str, detail: str, tier: str
+) -> list[records.Outcome]:
+    missing = records.Outcome(status=status, detail=detail, tier=tier)
+    return given + [missing] * (count - len(given))
+
+
+def attach(outcomes: list[records.Outcome], report: Report) -> list[records.Outcome]:
+    """Put the printed text of a batch into its last outcome."""
+    if outcomes:
+        outcomes[-1] = dataclasses.replace(
+            outcomes[-1],
+            stdout=report.out,
+            stderr=report.err,
+            truncated=report.cut,
+            peak_bytes=report.peak,
+        )
+    return outcomes
+
+
+def read_answer(line: bytes, index: int, tier: str) -> records.Outcome | None:
+    """Turn one answer line of a session into an outcome; None where it is not one."""
+    try:
+        told = frames.strict_json(line)
+    except frames.ProtocolError:
+        return None
+    if type(told) is not dict or told.get("i") != index:
+        return None
+    status, value, detail = told.get("s"), told.get("v"), told.get("d")
+    cpu, wall = told.get("c"), told.get("w")
+    fits = (status == records.OK and type(value) is dict) or (
+        status in (records.ERROR, records.MEMORY) and value is None
+    )
+    if not fits or type(detail) is not str or type(cpu) is not float or type(wall) is not float:
+        return None
+    return records.Outcome(
+        status=status, value=value, detail=detail, cpu_seconds=cpu, wall_seconds=wall, tier=tier
+    )
+
+
+def end_status(mode: str, report: Report, lines: int) -> tuple[str, str]:
+    """Say what the end of a process means."""
+    told = {
+        "timeout": (records.TIMEOUT, "the wall clock ran out"),
+        "memory": (records.MEMORY, "over the memory limit"),
+        "output_limit": (records.OUTPUT_LIMIT, "over the output limit"),
+        "idle_cpu": (records.TIMEOUT, "it used the processor while nothing was asked of it"),
+        "infra": (records.INFRA, report.detail),
+        "closed": (records.INFRA, "the session is closed"),
+    }
+    if report.reason in told:
+        return told[report.reason]
+    if report.status is None:
+        return records.INFRA, report.detail or "the box did not say how the program ended"
+    if mode == "call" and len(report.lines) >= lines:
+        return records.OK, ""
+    if os.WIFSIGNALED(report.status):
+        number = os.WTERMSIG(report.status)
+        if number == signal.SIGXCPU:
+            return records.TIMEOUT, "the processor limit ran out"
+        return records.CRASH, f"killed by signal {number}"
+    code = os.waitstatus_to_exitcode(report.status)
+    if code == CONFINE_FAILED and report.err.startswith("cannot confine"):
+        return records.INFRA, report.err[:500]
+    if mode == "session":
+        return records.CRASH, f"the process left with exit code {code}"
+    if mode == "call":
+        return records.NO_ANSWER, f"it left with exit code {code} before every answer was given"
+    if code == MEMORY_FAILED:
+        return records.MEMORY, "MemoryError"
+    last = report.err.strip().rpartition("\n")[2]
+    return (records.OK, "") if code == 0 else (records.ERROR, last[:500] or f"exit code {code}")
+
+
+def read_call(report: Report, status: str, detail: str) -> tuple[list, str, str]:
+    """Read the answers of a call; an unreadable one is an answer that equals nothing."""
+    answers: list[Any] = []
+    for line in report.lines:
+        try:
+            told = frames.strict_json(line)
+        except frames.ProtocolError as error:
+            told = {"r": {UNREADABLE: str(error)}}
+        if type(told) is not dict or not told.keys() & {"r", "e", "x"}:
+            told = {"r": {UNREADABLE: "the line is not an answer"}}
+        if "r" in told:
+            answers.append(told["r"])
+            continue
+        raised = str(told.get("e", told.get("x")))
+        if status in (records.OK, records.NO_ANSWER):
+            status = records.MEMORY if told.get("memory") is True else records.ERROR
+            detail = raised if "x" in told else f"input {len(answers)}: {raised}"
+        if "x" not in told:
+            answers.append(None)
+    return answers, status, detail
+
+
+def exit_code(status: int | None) -> int | None:
+    """The exit code of a job, negative for a signal, None where it was never reaped."""
+    return None if status is None else os.waitstatus_to_exitcode(status)
+
+
+def request_line(value: Any) -> bytes:
+    """Encode what a program reads as one line."""
+    return json.dumps(value).encode() + b"\n"
