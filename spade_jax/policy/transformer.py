@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import typing
 
 import jax
 import jax.numpy as jnp
@@ -69,11 +70,17 @@ class ModelConfig:
     tied_embeddings: bool = True  # the output projection is the transposed embedding
     qk_norm: bool = False  # RMSNorm over the channels of queries and keys (Qwen3)
     attention_bias: bool = False  # biases on queries, keys and values (Qwen2)
-    role_head: str = "tied"  # "tied": role only in the prompt; "lowrank": low-rank change per role
+    role_head: typing.Literal["tied", "lowrank"] = (
+        "tied"  # "tied": role only in the prompt; "lowrank": low-rank change per role
+    )
     role_rank: int = 8  # R of "lowrank"
-    compute_dtype: str = "float32"  # of matrix products and the residual stream
-    param_dtype: str = "float32"  # of the stored parameters
-    remat: str = "none"  # "full": recompute each layer in the backward pass
+    compute_dtype: typing.Literal["float32", "bfloat16"] = (
+        "float32"  # of matrix products and the residual stream
+    )
+    param_dtype: typing.Literal["float32", "bfloat16"] = "float32"  # of the stored parameters
+    remat: typing.Literal["none", "full"] = (
+        "none"  # "full": recompute each layer in the backward pass
+    )
 
     def __post_init__(self):
         sizes = ("vocab_size", "layers", "width", "heads", "kv_heads", "head_dim", "mlp_width")
@@ -136,6 +143,18 @@ def forward(
         hidden_BTD after the final norm, in the compute dtype. Padding gives finite numbers
         without meaning.
     """
+    return scan_layers(params, config, tokens_BT, positions_BT, segments_BT)[0]
+
+
+def scan_layers(
+    params: dict,
+    config: ModelConfig,
+    tokens_BT: jax.Array,
+    positions_BT: jax.Array,
+    segments_BT: jax.Array,
+    keep_cache: bool = False,
+) -> tuple[jax.Array, tuple[jax.Array, jax.Array] | None]:
+    """Do what `forward` does; with `keep_cache` also return keys_LBTKC and values_LBTKC."""
     order_T = jnp.arange(tokens_BT.shape[1])
     same_BTT = segments_BT[:, :, None] == segments_BT[:, None, :]
     mask_BTT = same_BTT & (order_T[:, None] >= order_T[None, :])
@@ -144,13 +163,15 @@ def forward(
         module = block(config, layer_params)
         q_BTHC, k_BTKC, v_BTKC = module.project(hidden_BTD, positions_BT)
         attended_BTHC = attend(q_BTHC, k_BTKC, v_BTKC, mask_BTT)
-        return module.finish(hidden_BTD, attended_BTHC), None
+        kept = (k_BTKC, v_BTKC) if keep_cache else None
+        return module.finish(hidden_BTD, attended_BTHC), kept
 
     if config.remat == "full":
         layer = jax.checkpoint(layer, prevent_cse=False)  # scan already keeps the two passes apart
     with precision(config):
-        hidden_BTD, _ = jax.lax.scan(layer, embed(params, config, tokens_BT), params["layers"])
-    return final_norm(params, config, hidden_BTD)
+        embedded_BTD = embed(params, config, tokens_BT)
+        hidden_BTD, cache = jax.lax.scan(layer, embedded_BTD, params["layers"])
+    return final_norm(params, config, hidden_BTD), cache
 
 
 def embed(params: dict, config: ModelConfig, tokens_BT: jax.Array) -> jax.Array:
