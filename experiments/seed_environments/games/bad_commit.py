@@ -96,7 +96,8 @@ class BadCommitEnv:
         return (
             f"One commit from {self.first} to {self.last} broke a test; all before it pass, all "
             "from it on fail, and a few do not build.\n"
-            f"Latest known to pass: {self.good}. Earliest known to fail: {self.bad}. Found not to build: {skipped}.\n{last} Turn {self.turns + 1} of "
+            f"Latest known to pass: {self.good}. Earliest known to fail: {self.bad}. "
+            f"Found not to build: {skipped}.\n{last} Turn {self.turns + 1} of "
             f"{self.max_turns}.\n"
             "Act with \\boxed{test N}, or end the game with \\boxed{blame N}."
         )

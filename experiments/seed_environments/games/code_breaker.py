@@ -27,7 +27,7 @@ class CodeBreakerEnv:
     def reset(self, seed=None):
         rng = random.Random(seed)
         self.turns, self.over = 0, False
-        self.letters = sorted(rng.sample("RGBYOPW", 6))
+        self.letters = sorted(rng.sample("ABCDEFGHKLMNP", 6))
         self.every = ["".join(code) for code in itertools.product(self.letters, repeat=3)]
         rng.shuffle(self.every)
         self.tried = []

@@ -11,8 +11,6 @@ import itertools
 import random
 import re
 
-COINS = "ABCDEFGHI"
-
 
 class CoinScaleEnv:
     def __init__(self, max_turns=6):
@@ -22,9 +20,10 @@ class CoinScaleEnv:
     def reset(self, seed=None):
         rng = random.Random(seed)
         self.turns, self.over = 0, False
-        self.coin, self.kind = rng.choice(COINS), rng.choice(["heavy", "light"])
-        self.names = "".join(rng.sample(COINS, len(COINS)))  # order in which solution() picks
-        self.left = [(coin, kind) for coin in COINS for kind in ("heavy", "light")]
+        self.coins = "".join(sorted(rng.sample("ABCDEFGHJKLMNPQRSTUV", 9)))
+        self.coin, self.kind = rng.choice(self.coins), rng.choice(["heavy", "light"])
+        self.names = "".join(rng.sample(self.coins, 9))  # order in which solution() picks
+        self.left = [(coin, kind) for coin in self.coins for kind in ("heavy", "light")]
         self.weighed = []
         return self._view("The coins lie before you."), {}
 
@@ -34,15 +33,16 @@ class CoinScaleEnv:
             return "The game is over.", 0.0, True, False, {}
         boxed = re.findall(r"\\boxed\s*\{([^{}]*)\}", str(action))
         text = (boxed[-1] if boxed else str(action)).strip()
-        claim = re.fullmatch(r"claim ([a-i]) (heavy|light)", text.lower())
+        claim = re.fullmatch(r"claim ([a-z]) (heavy|light)", text.lower())
         if claim:
             self.over = True
             if claim.groups() == (self.coin.lower(), self.kind):
                 return "You found the false coin.", 1.0, True, False, {}
             return "That claim is wrong. You lost.", 0.0, True, False, {}
-        weigh = re.fullmatch(r"weigh ([a-i]{1,4}) ([a-i]{1,4})", text.lower())
+        weigh = re.fullmatch(r"weigh ([a-z]{1,4}) ([a-z]{1,4})", text.lower())
         pans = weigh.group(1).upper() + weigh.group(2).upper() if weigh else ""
-        if not weigh or len(set(pans)) < len(pans) or len(pans) != 2 * len(weigh.group(1)):
+        known = set(pans) <= set(self.coins) and len(set(pans)) == len(pans)
+        if not weigh or not known or len(pans) != 2 * len(weigh.group(1)):
             return self._end("Each pan takes the same number of coins, each coin once.")
         first, second = weigh.group(1).upper(), weigh.group(2).upper()
         result = self._tilt((self.coin, self.kind), first, second)
@@ -57,8 +57,8 @@ class CoinScaleEnv:
         return f"weigh {first} {second}"
 
     def hint(self):
-        place = COINS.index(self.coin)
-        group = [coin for i, coin in enumerate(COINS) if i % 2 == place % 2]
+        place = self.coins.index(self.coin)
+        group = [coin for i, coin in enumerate(self.coins) if i % 2 == place % 2]
         return (
             f"The false coin is one of {', '.join(group)}. Weigh so that each of the three results "
             "leaves about a third of the possibilities."
@@ -97,8 +97,9 @@ class CoinScaleEnv:
     def _view(self, last):
         lines = self.weighed or ["none"]
         return (
-            f"One of nine coins {COINS} is false, either heavier or lighter than the rest.\n"
+            f"One of nine coins {self.coins} is false, either heavier or lighter than the rest.\n"
             "Weighings so far:\n" + "\n".join(lines) + f"\n{last} Turn {self.turns + 1} of "
             f"{self.max_turns}.\n"
-            "Act with \\boxed{weigh XY ZW} (coins left and right), or end the game with \\boxed{claim X KIND}, KIND being heavy or light."
+            "Act with \\boxed{weigh XY ZW} (coins left and right), or end the "
+            "game with \\boxed{claim X KIND}, KIND being heavy or light."
         )

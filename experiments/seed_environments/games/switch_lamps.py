@@ -90,5 +90,6 @@ class SwitchLampsEnv:
             f"Six switches A to F each drive one of six lamps ({lamps}). An inverted lamp shines "
             "while its switch is 0.\nTrials so far:\n" + "\n".join(lines) + f"\n{last} "
             f"Turn {self.turns + 1} of {self.max_turns}.\n"
-            "Act with \\boxed{set BBBBBB} (0 or 1 for A to F), or end the game with \\boxed{wire NNNNNN}, the lamp of each switch A to F."
+            "Act with \\boxed{set BBBBBB} (0 or 1 for A to F), or end the "
+            "game with \\boxed{wire NNNNNN}, the lamp of each switch A to F."
         )

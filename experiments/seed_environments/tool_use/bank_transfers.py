@@ -35,31 +35,30 @@ class BankTransfersEnv(ToolUseBaseEnv):
             "swept": None,
         }
         self.start = dict(balances)
-        text = {"type": "string"}
         self._tools = {
             "list_accounts": self._tool("List account numbers with kind and balance."),
             "transfer": self._tool(
                 "Move whole dollars between two own accounts.",
-                source=text,
-                target=text,
-                amount={"type": "integer"},
+                source="string",
+                target="string",
+                amount="integer",
             ),
             "pay_person": self._tool(
                 "Pay whole dollars to a person.",
-                source=text,
-                person=text,
-                amount={"type": "integer"},
+                source="string",
+                person="string",
+                amount="integer",
             ),
             "ask_user": self._tool(
                 "Ask the user for a value that is missing.",
-                value={"type": "string", "enum": ["amount", "person", "account"]},
+                value=["amount", "person", "account"],
             ),
             "set_limit": self._tool(
                 "Set the spending limit of an account.",
-                account=text,
-                level={"type": "string", "enum": ["low", "medium", "high"]},
+                account="string",
+                level=["low", "medium", "high"],
             ),
-            "order_statement": self._tool("Order a printed statement.", account=text),
+            "order_statement": self._tool("Order a printed statement.", account="string"),
         }
         self._user_messages = [
             f"Pay {self.payee} from my {self.source} account.",
@@ -70,8 +69,10 @@ class BankTransfersEnv(ToolUseBaseEnv):
         source, target = self.accounts[self.source], self.accounts[self.target]
         self._message_criteria = [
             lambda s: "amount" in s["asked"] and [source, self.payee, self.amount] in s["paid"],
-            lambda s: s["balances"][source] == self.left
-            and s["balances"][target] == self.start[target] + self._rest(),
+            lambda s: (
+                s["balances"][source] == self.left
+                and s["balances"][target] == self.start[target] + self._rest()
+            ),
             lambda s: s["limits"].get(target) == self.limit,
         ]
         self._expected_answer = "done"
@@ -150,7 +151,3 @@ class BankTransfersEnv(ToolUseBaseEnv):
 
     def _rest(self):
         return self.start[self.accounts[self.source]] - self.amount - self.left
-
-    def _tool(self, description, **rules):
-        schema = {"type": "object", "properties": rules, "required": list(rules)}
-        return {"description": description, "parameters": schema}

@@ -45,20 +45,21 @@ class CalendarMeetingsEnv(ToolUseBaseEnv):
         self.new_topic, self.guest = topics[4], rng.choice(NAMES)
         self.new_hour = rng.choice([h for h in range(9, 17) if h != hours[3]])
         self._state = {"meetings": meetings, "read": [], "invited": [], "declined": []}
-        text, day = {"type": "string"}, {"type": "string", "enum": DAYS}
         self._tools = {
-            "read_day": self._tool("List the meetings and free hours of a day.", day=day),
+            "read_day": self._tool("List the meetings and free hours of a day.", day=DAYS),
             "book_meeting": self._tool(
-                "Book a new meeting.", day=day, hour={"type": "integer"}, topic=text
+                "Book a new meeting.", day=DAYS, hour="integer", topic="string"
             ),
             "move_meeting": self._tool(
-                "Move a meeting.", meeting_id=text, day=day, hour={"type": "integer"}
+                "Move a meeting.", meeting_id="string", day=DAYS, hour="integer"
             ),
-            "invite": self._tool("Invite a person to a meeting.", meeting_id=text, person=text),
-            "find_room": self._tool("Find a room for a day.", day=day),
+            "invite": self._tool(
+                "Invite a person to a meeting.", meeting_id="string", person="string"
+            ),
+            "find_room": self._tool("Find a room for a day.", day=DAYS),
             "decline_request": self._tool(
                 "Say no to what the other tools cannot do.",
-                reason={"type": "string", "enum": ["not_supported", "not_allowed"]},
+                reason=["not_supported", "not_allowed"],
             ),
         }
         self._user_messages = [
@@ -73,8 +74,10 @@ class CalendarMeetingsEnv(ToolUseBaseEnv):
                 (m["topic"], m["day"], m["hour"]) == (self.new_topic, self.day, self.free_hour)
                 for m in s["meetings"].values()
             ),
-            lambda s: (s["meetings"][self.moved]["day"], s["meetings"][self.moved]["hour"])
-            == (self.other_day, self.new_hour),
+            lambda s: (
+                (s["meetings"][self.moved]["day"], s["meetings"][self.moved]["hour"])
+                == (self.other_day, self.new_hour)
+            ),
             lambda s: s["declined"] == ["not_supported"],
             lambda s: [self.moved, self.guest] in s["invited"],
         ]
@@ -154,7 +157,3 @@ class CalendarMeetingsEnv(ToolUseBaseEnv):
         meetings = self._state["meetings"].values()
         taken = [m["hour"] for m in meetings if m["day"] == day] + self.blocks.get(day, [])
         return 9 <= hour < 17 and hour not in taken
-
-    def _tool(self, description, **rules):
-        schema = {"type": "object", "properties": rules, "required": list(rules)}
-        return {"description": description, "parameters": schema}

@@ -25,10 +25,11 @@ class RetailOrdersEnv(ToolUseBaseEnv):
         numbers = rng.sample(range(1000, 9999), 4)
         orders = {}
         for place, number in enumerate(numbers):
+            prices = rng.sample(range(8, 90), 3)
             orders[f"O{number}"] = {
                 "customer": self.customer if place < 3 else "C000",
                 "status": ["delivered", "pending", "cancelled", "pending"][place],
-                "items": {item: rng.randint(8, 90) for item in rng.sample(GOODS, 3)},
+                "items": dict(zip(rng.sample(GOODS, 3), prices)),
                 "address": f"{rng.randint(1, 99)} {rng.choice(STREETS)}",
             }
         self.delivered, self.pending = f"O{numbers[0]}", f"O{numbers[1]}"
@@ -39,19 +40,23 @@ class RetailOrdersEnv(ToolUseBaseEnv):
         self.reason = rng.choice(REASONS)
         self._state = {"orders": orders, "listed": [], "returns": []}
         self._tools = {
-            "list_orders": self._tool("List the order numbers of a customer.", customer_id={}),
-            "get_order": self._tool("Show status, items and address of an order.", order_id={}),
+            "list_orders": self._tool(
+                "List the order numbers of a customer.", customer_id="string"
+            ),
+            "get_order": self._tool(
+                "Show status, items and address of an order.", order_id="string"
+            ),
             "change_address": self._tool(
-                "Change the address of a pending order.", order_id={}, address={}
+                "Change the address of a pending order.", order_id="string", address="string"
             ),
             "return_item": self._tool(
                 "Send back one item of a delivered order.",
-                order_id={},
-                item={},
-                reason={"enum": REASONS},
+                order_id="string",
+                item="string",
+                reason=REASONS,
             ),
-            "cancel_order": self._tool("Cancel a pending order.", order_id={}),
-            "track_parcel": self._tool("Show where a parcel is.", order_id={}),
+            "cancel_order": self._tool("Cancel a pending order.", order_id="string"),
+            "track_parcel": self._tool("Show where a parcel is.", order_id="string"),
         }
         words = self.reason.replace("_", " ")
         self._user_messages = [
@@ -126,8 +131,3 @@ class RetailOrdersEnv(ToolUseBaseEnv):
             "First list the customer's orders, then read each order before changing anything: the "
             "status tells which order a request is about. Only then change or return."
         )
-
-    def _tool(self, description, **parameters):
-        rules = {key: {"type": "string", **rule} for key, rule in parameters.items()}
-        schema = {"type": "object", "properties": rules, "required": list(rules)}
-        return {"description": description, "parameters": schema}

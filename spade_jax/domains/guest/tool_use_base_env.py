@@ -238,7 +238,7 @@ class ToolUseBaseEnv:
         except Exception:  # the closing words must not fail with the subclass's solution
             return f" Solution: {self._expected_answer}"
 
-    def _tool(self, description, **rules):
+    def _tool(self, description, /, **rules):
         """Describe a tool whose parameters are all required, for `_tools`.
 
         Args:
@@ -251,7 +251,7 @@ class ToolUseBaseEnv:
         schema = {"type": "object", "properties": properties, "required": list(properties)}
         return {"description": description, "parameters": schema}
 
-    def _call(self, name, **arguments):
+    def _call(self, name, /, **arguments):
         """Write a call as action text, for `solution`."""
         return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
 
