@@ -46,13 +46,17 @@ def tools(plays: Sequence[trial.Play]) -> programs.Finding | None:
 
 def varied(cast: casting.Cast) -> programs.Finding | None:
     """Not every seed gives the same task: what is seen, what wins, or what happens differs."""
-    plays = [play for play in cast.scripted if play.player == "constant"] or cast.solvers
+    constants = [play for play in cast.scripted if play.player == "constant"]
     told = {
-        (play.observation, play.first_solution, *((s.observation, s.reward) for s in play.steps))
-        for play in plays
+        (
+            solver.observation,
+            solver.first_solution,
+            *((s.observation, s.reward) for s in play.steps),
+        )
+        for solver, play in zip(cast.solvers, constants, strict=True)
     }
-    if len(plays) > 1 and len(told) == 1:
-        detail = f"{len(plays)} seeds give one task"
+    if len(told) == 1:
+        detail = f"{len(cast.solvers)} seeds give one task"
         return programs.Finding(reason="constant_task", detail=detail)
     return None
 

@@ -123,23 +123,15 @@ def replay(session, plays: Sequence[Play], *, cap: int) -> programs.Finding | No
 
 
 def _begin(session, plays: Sequence[Play], cap: int) -> programs.Finding | None:
-    ops = ("reset", "solution", "hint", "tools", "criteria")
     requests = []
     for play in plays:
-        requests.append(_load(play, cap))
-        requests += [
-            _ask(play, op, seed=play.seed) if op == "reset" else _ask(play, op) for op in ops
-        ]
+        requests += [_load(play, cap), _ask(play, "reset", seed=play.seed)]
+        requests += [_ask(play, op) for op in _ASKED.get(play.player, ())]
     outcomes = iter(_exchange(session, requests))
     for play in plays:
-        finding = (
-            _read_load(play, next(outcomes), cap)
-            or _read_reset(play, next(outcomes))
-            or _read_solution(play, next(outcomes))
-            or _read_hint(next(outcomes))
-            or _read_list(play, next(outcomes), "tools")
-            or _read_list(play, next(outcomes), "criteria")
-        )
+        finding = _read_load(play, next(outcomes), cap) or _read_reset(play, next(outcomes))
+        for op in _ASKED.get(play.player, ()):
+            finding = finding or _READERS[op](play, next(outcomes), op)
         if finding is not None:
             return finding
         play.first_solution = play.solution
@@ -264,9 +256,9 @@ def _read_step(play: Play, action: str, outcome) -> programs.Finding | None:
     return _too_large(observation)
 
 
-def _read_solution(play: Play, outcome) -> programs.Finding | None:
+def _read_solution(play: Play, outcome, op: str = "solution") -> programs.Finding | None:
     """Note what the program would play; an exception in it is judged by the winnable check."""
-    finding = _fault(outcome, "solution")
+    finding = _fault(outcome, op)
     if finding is not None and finding.reason == "unwinnable":
         play.has_solution, play.solution, play.solution_fault = True, None, finding.detail
         return None
@@ -278,8 +270,8 @@ def _read_solution(play: Play, outcome) -> programs.Finding | None:
     return None
 
 
-def _read_hint(outcome) -> programs.Finding | None:
-    finding = _fault(outcome, "hint")
+def _read_hint(play: Play, outcome, op: str) -> programs.Finding | None:
+    finding = _fault(outcome, op)
     if finding is not None:
         return finding
     hint = outcome.value.get("hint")
@@ -303,6 +295,18 @@ def _too_large(observation: str) -> programs.Finding | None:
         return None
     detail = f"an observation of {len(observation)} characters; at most {MAX_OBSERVATION}"
     return programs.Finding(reason="observation_size", detail=detail)
+
+
+_ASKED = {  # what is asked after reset, by player; the scripted ones only play
+    "probe": ("solution", "hint", "tools", "criteria"),
+    "solution": ("solution", "criteria"),
+}
+_READERS = {
+    "solution": _read_solution,
+    "hint": _read_hint,
+    "tools": _read_list,
+    "criteria": _read_list,
+}
 
 
 def _differs(play: Play, turn: int, first: object, second: object) -> programs.Finding:

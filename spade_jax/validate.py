@@ -245,7 +245,9 @@ def _try(candidate: _Candidate, crew, domain, config) -> trial.Play | programs.F
     with contextlib.closing(_open(candidate, crew, domain, config, seeds[0], 0)) as session:
         for group in (cast.probes, cast.solvers + cast.scripted):
             finding = trial.play_all(session, group, cap=domain.max_turns)
-            finding = finding or _sound(group, domain, config)
+            if finding is None and group is cast.probes and domain.uses_tools:
+                finding = checks.tools(group)
+            finding = finding or _sound(group, config)
             if finding is not None:
                 return finding
         finding = _replayed(candidate, crew, domain, config, seeds[0], cast)
@@ -279,10 +281,10 @@ def _open(candidate: _Candidate, crew, domain, config, seed: int, hash_seed: int
     )
 
 
-def _sound(plays, domain, config: ValidateConfig) -> programs.Finding | None:
-    """Judge what holds of every play: reward range, an end, tools where the setting has them."""
-    finding = checks.tools(plays) if domain.uses_tools else None
-    if finding is None and "reward_range" not in config.off:
+def _sound(plays, config: ValidateConfig) -> programs.Finding | None:
+    """Judge what holds of every play: the range of rewards, and an end."""
+    finding = None
+    if "reward_range" not in config.off:
         finding = checks.reward_range(plays)
     if finding is None and "never_ends" not in config.off:
         finding = checks.ends(plays)
@@ -314,7 +316,7 @@ def _degenerate(session, cast, domain, config: ValidateConfig, seeds) -> program
     if suspects and seeds:
         again = casting.scripted(domain, seeds, suspects, config.cheat_turns, cast)
         finding = trial.play_all(session, again, cap=domain.max_turns)
-        finding = finding or _sound(again, domain, config)
+        finding = finding or _sound(again, config)
         if finding is not None:
             return finding
         rates = checks.cheat_rates(again)
