@@ -112,7 +112,7 @@ class RetailOrdersEnv(ToolUseBaseEnv):
         return "In the depot" if str(order_id) in self._state["orders"] else "Error: no such order"
 
     def solution(self):
-        read = {entry["arguments"].get("order_id") for entry in self._call_history}
+        read = [entry["arguments"].get("order_id") for entry in self._call_history]
         if self._current_msg == 0:
             return self._call("list_orders", customer_id=self.customer)
         for number, order in self._state["orders"].items():

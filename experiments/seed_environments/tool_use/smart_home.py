@@ -53,6 +53,7 @@ class SmartHomeEnv(ToolUseBaseEnv):
             "switch_light": self._tool("Use a plain switch.", room="string", to=["on", "off"]),
             "set_radiator": self._tool("Set a radiator.", room="string", degrees="integer"),
             "set_heat_pump": self._tool("Set a heat pump.", room="string", degrees="integer"),
+            "play_music": self._tool("Play music in a room.", room="string"),
             "run_scene": self._tool("Start a scene in the whole home.", scene=SCENES),
             "decline_request": self._tool(
                 "Say no to what the other tools cannot do.",
@@ -102,6 +103,9 @@ class SmartHomeEnv(ToolUseBaseEnv):
     def tool_set_heat_pump(self, room, degrees):
         return self._heat("heat pump", room, degrees)
 
+    def tool_play_music(self, room):
+        return "Error: the loudspeaker is offline"
+
     def tool_run_scene(self, scene):
         if scene not in SCENES:
             return "Error: scene must be one of " + ", ".join(SCENES)
@@ -137,8 +141,8 @@ class SmartHomeEnv(ToolUseBaseEnv):
 
     def hint(self):
         return (
-            "Inspect a room before acting in it: the right tool depends on its devices. One of the "
-            "wishes has nothing to do with the home; say no to that one."
+            "Inspect a room before acting in it, since its devices decide which tool is right. Of "
+            "the wishes, a single one is not about the home; decline that."
         )
 
     def _heat(self, kind, room, degrees):
