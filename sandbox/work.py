@@ -125,7 +125,7 @@ class Program:
 
     def end(self, order: Order | None, report: Report, tier: str) -> None:
         """The process ended: resolve what it was doing and note what later requests will get."""
-        status, detail = end_status(self.mode, report, self.lines)
+        status, detail = end_status(self.mode, report, self.lines, self.limits.cpu_seconds)
         self.lost, self.lost_detail = status, detail
         if self.mode == "session":
             if order is not None:
@@ -135,7 +135,7 @@ class Program:
                 resolve(order.future, attach(outcomes, report))
             return
         if self.mode == "call":
-            value, status, detail = read_call(report, status, detail)
+            value, status, detail = read_call(report.lines[: self.lines or 1], status, detail)
         else:
             value = exit_code(report.status)
         resolve(
@@ -211,7 +211,7 @@ def read_answer(line: bytes, index: int, tier: str) -> records.Outcome | None:
     )
 
 
-def end_status(mode: str, report: Report, lines: int) -> tuple[str, str]:
+def end_status(mode: str, report: Report, lines: int, cpu_seconds: float) -> tuple[str, str]:
     """Say what the end of a process means."""
     told = {
         "timeout": (records.TIMEOUT, "the wall clock ran out"),
@@ -229,7 +229,7 @@ def end_status(mode: str, report: Report, lines: int) -> tuple[str, str]:
         return records.OK, ""
     if os.WIFSIGNALED(report.status):
         number = os.WTERMSIG(report.status)
-        if number == signal.SIGXCPU:
+        if number == signal.SIGXCPU or (number == signal.SIGKILL and report.cpu >= cpu_seconds):
             return records.TIMEOUT, "the processor limit ran out"
         return records.CRASH, f"killed by signal {number}"
     code = os.waitstatus_to_exitcode(report.status)
@@ -245,10 +245,10 @@ def end_status(mode: str, report: Report, lines: int) -> tuple[str, str]:
     return (records.OK, "") if code == 0 else (records.ERROR, last[:500] or f"exit code {code}")
 
 
-def read_call(report: Report, status: str, detail: str) -> tuple[list, str, str]:
+def read_call(lines: list[bytes], status: str, detail: str) -> tuple[list, str, str]:
     """Read the answers of a call; an unreadable one is an answer that equals nothing."""
     answers: list[Any] = []
-    for line in report.lines:
+    for line in lines:
         try:
             told = frames.strict_json(line)
         except frames.ProtocolError as error:

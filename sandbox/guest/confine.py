@@ -5,6 +5,7 @@ namespaces by `clone_isolated`, then `fresh_mounts`, `set_limits`, `drop_privile
 """
 
 import ctypes
+import math
 import os
 import platform
 import resource
@@ -70,11 +71,12 @@ def clone_isolated():
     return pid
 
 
-def fresh_mounts():
-    """Mount an empty /tmp and /dev/shm and the /proc of the new pid namespace."""
+def fresh_mounts(uid):
+    """Mount an empty /tmp and /dev/shm, owned by `uid`, and the /proc of the new pid namespace."""
     mount(b"none", b"/", b"", REC | PRIVATE, b"")
-    mount(b"tmpfs", b"/tmp", b"tmpfs", NOSUID | NODEV, b"mode=1777,size=64m")
-    mount(b"tmpfs", b"/dev/shm", b"tmpfs", NOSUID | NODEV, b"mode=1777,size=16m")
+    owned = b"mode=1777,uid=%d,gid=%d,size=" % (uid, uid)
+    mount(b"tmpfs", b"/tmp", b"tmpfs", NOSUID | NODEV, owned + b"64m")
+    mount(b"tmpfs", b"/dev/shm", b"tmpfs", NOSUID | NODEV, owned + b"16m")
     mount(b"proc", b"/proc", b"proc", NOSUID | NODEV | NOEXEC, b"")
     os.chdir("/tmp")
 
@@ -93,16 +95,18 @@ def set_limits(limits, own_user):
     limit(resource.RLIMIT_FSIZE, FILE_BYTES)
     limit(resource.RLIMIT_NOFILE, OPEN_FILES)
     if limits["cpu_seconds"]:
-        limit(resource.RLIMIT_CPU, max(1, -(-int(limits["cpu_seconds"] * 1000) // 1000)))
+        seconds = max(1, math.ceil(limits["cpu_seconds"]))
+        limit(resource.RLIMIT_CPU, seconds, seconds + 1)  # SIGXCPU first, so that the cause is told
     if own_user:
         limit(resource.RLIMIT_NPROC, int(limits["processes"]))
 
 
-def limit(which, value):
-    _, hard = resource.getrlimit(which)
-    if hard != resource.RLIM_INFINITY:
-        value = min(value, hard)
-    resource.setrlimit(which, (value, value))
+def limit(which, soft, hard=None):
+    _, ceiling = resource.getrlimit(which)
+    values = (soft, soft if hard is None else hard)
+    if ceiling != resource.RLIM_INFINITY:
+        values = tuple(min(value, ceiling) for value in values)
+    resource.setrlimit(which, values)
 
 
 def drop_privileges(uid):

@@ -53,13 +53,13 @@ def answer_one(stage, index, request, last):
     line = None
     try:
         value = stage.answer(request)
-        line = program.ENCODE({"i": index, "s": status, "v": value, "d": detail})
+        line = program.encode({"i": index, "s": status, "v": value, "d": detail})
     except MemoryError as error:
         status, value, detail = "memory", None, program.describe(error)
     except BaseException as error:
         status, value, detail = "error", None, program.describe(error)
     if line is None:
-        line = program.ENCODE({"i": index, "s": status, "v": None, "d": detail})
+        line = program.encode({"i": index, "s": status, "v": None, "d": detail})
     if last:
         program.flush()
     used = f',"c":{cpu_seconds() - spent:.6f},"w":{NOW() - started:.6f}}}\n'

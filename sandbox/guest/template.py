@@ -92,7 +92,7 @@ class Template:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             place_descriptors(descriptors)
             if self.isolated:
-                confine.fresh_mounts()
+                confine.fresh_mounts(message["uid"])
             else:
                 os.setsid()
                 os.chdir(folder)
@@ -171,7 +171,7 @@ class Template:
         pid = confine.clone_isolated()
         if pid == 0:
             try:
-                confine.fresh_mounts()
+                confine.fresh_mounts(0)
                 open("/tmp/isolation_probe", "w").close()
                 os.write(ready_write, b"1" if os.getpid() == 1 else b"0")
                 os.read(go_read, 1)

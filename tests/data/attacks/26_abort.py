@@ -1,0 +1,5 @@
+# expect: crash
+# mode: run
+# attack: abort()
+import os
+os.abort()

@@ -1,0 +1,80 @@
+"""Hostile and control programs: each gets the verdict its header names, and the box stays clean.
+
+Header: `# expect: verdict[|verdict]`, `# mode: run|call`, `# attack:`. A program of mode `call` has its
+`solve` called on INPUTS; the answers stay here. After each program a canary must find the box clean.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import pathlib
+import re
+import shutil
+
+import pytest
+
+from sandbox import crew, equality, records
+
+FOLDER = pathlib.Path(__file__).parent / "data" / "attacks"
+FILES = sorted(FOLDER.glob("*.py"))
+INPUTS = [[1], [1, 2, 3], [], [2, 2, 2, 2], [-5]]
+ANSWERS = [1, 14, 0, 16, 25]
+LIMITS = records.Limits(
+    wall_seconds=3.0, cpu_seconds=2.0, memory_bytes=256 << 20, output_bytes=64 << 10
+)
+CANARY = """
+import os, socket
+left = [p for d in ("/tmp", "/dev/shm") for p in os.listdir(d)]
+left += [p for p in os.listdir("/proc") if p.isdigit() and int(p) != os.getpid()]
+s = socket.socket()
+left += ["listener"] if s.connect_ex(("127.0.0.1", 7777)) == 0 else []
+print("clean" if not left else left)
+"""
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("runsc") is None, reason="runsc (gVisor) is not installed: nothing is contained"
+)
+
+
+def header(file: pathlib.Path, name: str) -> str:
+    return re.search(rf"^# {name}: (.*)$", file.read_text(), re.M).group(1).strip()
+
+
+def verdict(outcome: records.Outcome, mode: str) -> str:
+    if outcome.status == "ok" and mode == "run":
+        return "leak" if "LEAK" in outcome.stdout else "contained"
+    if outcome.status == "ok":
+        return "pass" if equality.same(outcome.value, ANSWERS) else "wrong_answer"
+    names = {"memory": "memory_limit", "error": "runtime_error"}
+    return names.get(outcome.status, outcome.status)
+
+
+def execute(boxes: crew.Crew, file: pathlib.Path) -> tuple[records.Outcome, records.Outcome]:
+    """Run one program and the canary after it."""
+    if header(file, "mode") == "call":
+        outcome = boxes.call(file.read_text(), "solve", INPUTS, LIMITS)
+    else:
+        stdin = "x" * 3_000_000 if "stdin" in file.name else ""
+        outcome = boxes.run(file.read_text(), stdin, LIMITS)
+    return outcome, boxes.run(CANARY)
+
+
+@pytest.fixture(scope="module")
+def outcomes():
+    """Every program once, a few at a time."""
+    with crew.Crew(crew.CrewConfig(tier="gvisor", boxes=2, window=2)) as boxes:
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            found = dict(
+                zip(FILES, pool.map(lambda file: execute(boxes, file), FILES), strict=True)
+            )
+        generations = [one.generation for one in boxes.boxes]
+    assert generations == [1, 1], "a box died under the attacks"
+    return found
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_attack_gets_its_verdict_and_leaves_the_box_clean(outcomes, file):
+    outcome, canary = outcomes[file]
+    found = verdict(outcome, header(file, "mode"))
+    assert found in header(file, "expect").split("|"), outcome
+    assert canary.stdout == "clean\n", canary
