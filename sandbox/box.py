@@ -38,6 +38,7 @@ class Box:
         self._lock = threading.Lock()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._closing = False
+        self._up = False  # the box has said that it is ready
         self._finished = ""  # why the thread has ended
         self._next_number = 1
         self._programs: dict[int, work.Program] = {}
@@ -85,51 +86,45 @@ class Box:
 
     def _serve(self) -> None:
         failures = 0
-        while not self._closing:
+        while not self._closing and failures < FAILED_STARTS:
             reason = self._live_once()
-            if self._closing:
-                break
-            started = self.ready.done() and self.generation > 0 and reason != "no start"
-            failures = 0 if started else failures + 1
-            if not self.ready.done() or failures >= FAILED_STARTS:
-                self._give_up(reason)
-                break
-        self._fail_everything("the sandbox is closed" if self._closing else self.failure)
-
-    def _give_up(self, reason: str) -> None:
-        self.failure = self.failure or f"a box did not start: {reason}"
+            failures = 0 if self._up else failures + 1
+            if failures and not self.ready.done():
+                break  # the first box of this slot: the crew itself will not start
+        if not self._closing:
+            self.failure = self.failure or f"a box did not start ({reason})"
         if not self.ready.done():
-            self.ready.set_exception(RuntimeError(self.failure))
+            self.ready.set_exception(RuntimeError(self.failure or "closed before it was ready"))
+        self._fail_everything(self.failure or "the sandbox is closed")
 
     def _live_once(self) -> str:
         """Start a box and serve it until it dies; say why it did."""
         self.generation += 1
+        self._up = False
         try:
             self.process = self.launch(self.generation)
         except OSError as error:
-            self.failure = f"cannot start the box process: {error}"
-            return "no start"
+            return f"the process cannot be started: {error}"
         self._decoder, self._outgoing = frames.Decoder(), bytearray()
         os.set_blocking(self.process.stdin.fileno(), False)
         os.set_blocking(self.process.stdout.fileno(), False)
-        up = threading.Event()
         try:
-            reason = self._converse(up)
+            reason = self._converse()
         except frames.ProtocolError as error:
             reason = f"protocol error: {error}"
         finally:
             stop(self.process)
-        if not self._closing:
+        if self._up and not self._closing:
             print(f"sandbox: a box died ({reason}); it is replaced", file=sys.stderr)
         self._lose(f"the box died: {reason}")
-        return reason if up.is_set() else "no start"
+        return reason
 
-    def _converse(self, up: threading.Event) -> str:
+    def _converse(self) -> str:
         process, born = self.process, time.monotonic()
         inlet, outlet = process.stdin.fileno(), process.stdout.fileno()
         while not self._closing:
             self._take_inbox()
-            if up.is_set():
+            if self._up:
                 self._dispatch()
             events = self._wait(inlet, outlet)
             if self._outgoing and inlet in events:
@@ -143,10 +138,9 @@ class Box:
                     return f"exit code {process.wait()}"
                 for head, payload in self._decoder.feed(chunk):
                     if head["event"] == "broken":
-                        self.failure = str(head.get("detail"))
-                        return "broken isolation"
-                    self._hear(head, payload, up)
-            reason = self._overdue(up, born)
+                        return f"broken: {head.get('detail')}"
+                    self._hear(head, payload)
+            reason = self._overdue(born)
             if reason:
                 return reason
         return "closed"
@@ -171,9 +165,9 @@ class Box:
                 action = self._inbox.popleft()
             action()
 
-    def _overdue(self, up: threading.Event, born: float) -> str:
+    def _overdue(self, born: float) -> str:
         now = time.monotonic()
-        if not up.is_set() and now - born > READY_SECONDS:
+        if not self._up and now - born > READY_SECONDS:
             return f"not ready after {READY_SECONDS} s"
         for order in self._active.values():
             if now - order.sent > order.wall + GRACE_SECONDS:
@@ -226,10 +220,10 @@ class Box:
 
     # -- reports --------------------------------------------------------------------------------
 
-    def _hear(self, head: dict, payload: bytes, up: threading.Event) -> None:
+    def _hear(self, head: dict, payload: bytes) -> None:
         event = head["event"]
         if event == "ready":
-            up.set()
+            self._up = True
             if not self.ready.done():
                 self.ready.set_result(head)
             return

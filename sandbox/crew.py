@@ -76,10 +76,9 @@ class Crew:
             for one in self.boxes:
                 one.ready.result()
         except RuntimeError as error:
+            message = start.broken_message(self.tier, str(error), self._ground)
             self.close()
-            raise records.SandboxUnavailable(
-                start.broken_message(self.tier, str(error), self._ground)
-            ) from None
+            raise records.SandboxUnavailable(message) from None
 
     def run(
         self, source: str, stdin: str = "", limits: records.Limits | None = None

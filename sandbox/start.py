@@ -7,7 +7,7 @@ owner's pid and start time, and only such directories are swept.
 from __future__ import annotations
 
 import dataclasses
-import json
+import importlib.util
 import os
 import pathlib
 import shutil
@@ -17,7 +17,7 @@ import tempfile
 import uuid
 from collections.abc import Callable
 
-from sandbox import bundle, install, platforms, records
+from sandbox import bundle, install, janitor, platforms, records
 
 STATE_FOLDER = pathlib.Path(tempfile.gettempdir()) / "spade_jax_sandbox"
 CACHE_FOLDER = pathlib.Path("~/.cache/spade_jax_sandbox").expanduser()
@@ -39,6 +39,11 @@ class Ground:
     platform: str
     root: bundle.Root | None
     packages: tuple[str, ...]
+    warden: subprocess.Popen  # removes the run directory when this process is gone
+
+    def on(self, platform: str) -> Ground:
+        """The same ground with gVisor's platform settled."""
+        return dataclasses.replace(self, platform=platform, tier=f"gvisor-{platform}")
 
     def launcher(self, slot: int) -> Callable[[int], subprocess.Popen]:
         """Give the function that starts generation g of a slot."""
@@ -46,7 +51,7 @@ class Ground:
 
     def launch(self, name: str) -> subprocess.Popen:
         if self.root is None:
-            command = subprocess_command(self.packages)
+            command = subprocess_command(self.packages, self.folder)
         else:
             command = self.runsc_command(name)
         parent = [sys.executable, "-I", "-S", "-B", str(LAUNCHER), str(os.getpid())]
@@ -72,17 +77,17 @@ class Ground:
         return [self.runsc, *flags, "run", f"--bundle={home}", f"{self.folder.name}-{name}"]
 
     def remove(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
+        """Remove the run directory and whatever still runs from it."""
+        self.warden.stdin.close()
+        self.warden.wait()
 
 
 GUEST_COMMAND = ["/opt/guest/dispatcher.py", "gvisor"]
 
 
-def subprocess_command(packages: tuple[str, ...]) -> list[str]:
-    """The dispatcher as a plain process of this host, with the folders of the packages on its path."""
-    import importlib.util
-
-    paths = []
+def subprocess_command(packages: tuple[str, ...], folder: pathlib.Path) -> list[str]:
+    """The dispatcher as a plain process of this host, with the packages' folders on its path."""
+    paths = [f"scratch={folder}/scratch"]
     for package in packages:
         spec = importlib.util.find_spec(package)
         if spec is not None and spec.submodule_search_locations:
@@ -107,90 +112,55 @@ def prepare(config) -> Ground:
     Raises:
       records.SandboxUnavailable: gVisor was asked for and runsc cannot be found or started.
     """
-    sweep(config.state_folder)
+    janitor.sweep(config.state_folder)
     if config.tier == "subprocess":
         print(WARNING, file=sys.stderr)
-        folder = make_folder(config.state_folder)
-        return Ground(
-            tier="subprocess",
-            folder=folder,
-            runsc="",
-            platform="",
-            root=None,
-            packages=config.packages,
-        )
+        return make_ground(config, "subprocess", runsc="", root=None)
     runsc = config.runsc or install.find_runsc()
     if runsc is None or not os.access(runsc, os.X_OK):
         raise records.SandboxUnavailable(install.missing_message(runsc))
-    folder = make_folder(config.state_folder)
-    root = bundle.make_root(folder / "root", config.packages)
-
-    def ground(platform: str) -> Ground:
-        return Ground(
-            tier=f"gvisor-{platform}",
-            folder=folder,
-            runsc=runsc,
-            platform=platform,
-            root=root,
-            packages=config.packages,
-        )
-
-    if config.platform != "auto":
-        return ground(config.platform)
+    ground = make_ground(config, "gvisor", runsc=runsc)
     try:
-        return ground(platforms.choose(runsc, config.cache_folder, ground))
-    except records.SandboxUnavailable:
-        shutil.rmtree(folder, ignore_errors=True)
+        root = bundle.make_root(ground.folder / "root", config.packages)
+        ground = dataclasses.replace(ground, root=root)
+        platform = config.platform
+        if platform == "auto":
+            platform = platforms.choose(runsc, config.cache_folder, ground.on)
+        return ground.on(platform)
+    except BaseException:
+        ground.remove()
         raise
 
 
+def make_ground(config, tier: str, *, runsc: str, root: bundle.Root | None = None) -> Ground:
+    """Make the run directory and start its warden."""
+    folder = make_folder(config.state_folder)
+    command = [sys.executable, "-I", "-S", "-B", janitor.__file__, str(os.getpid()), str(folder)]
+    return Ground(
+        tier=tier,
+        folder=folder,
+        runsc=runsc,
+        platform="",
+        root=root,
+        packages=config.packages,
+        warden=subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            env=plain_environment(),
+            start_new_session=True,
+        ),
+    )
+
+
 def make_folder(state_folder: pathlib.Path) -> pathlib.Path:
-    """Make the run directory of this process and write down who owns it."""
-    pid = os.getpid()
-    folder = state_folder / f"run-{pid}-{uuid.uuid4().hex[:8]}"
-    folder.mkdir(parents=True, mode=0o700)
-    owner = {"pid": pid, "started": start_time(pid)}
-    (folder / "owner.json").write_text(json.dumps(owner))
+    """Make the run directory of this crew and write down who owns it."""
+    folder = state_folder / f"run-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    state_folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700)
+    (folder / "scratch").mkdir()
+    janitor.write_owner(folder)
     return folder
-
-
-def sweep(state_folder: pathlib.Path) -> list[pathlib.Path]:
-    """Remove what crews of dead processes left behind, and nothing else."""
-    swept = []
-    for folder in sorted(state_folder.glob("run-*")):
-        try:
-            owner = json.loads((folder / "owner.json").read_text())
-            dead = start_time(int(owner["pid"])) != owner["started"]
-        except (OSError, ValueError, KeyError, TypeError):
-            continue  # half made by a living crew, or not ours
-        if dead:
-            kill_boxes(folder)
-            shutil.rmtree(folder, ignore_errors=True)
-            swept.append(folder)
-    return swept
-
-
-def kill_boxes(folder: pathlib.Path) -> None:
-    """Kill the runsc processes whose command line names this run directory."""
-    needle = f"--root={folder}/state".encode()
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit():
-            continue
-        try:
-            with open(f"/proc/{entry}/cmdline", "rb") as command:
-                if needle in command.read().split(b"\0"):
-                    os.kill(int(entry), 9)
-        except OSError:
-            continue
-
-
-def start_time(pid: int) -> int | None:
-    """When a process started, in clock ticks since boot; None where there is no such process."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as stat:
-            return int(stat.read().rpartition(b")")[2].split()[19])
-    except OSError:
-        return None
 
 
 def broken_message(tier: str, reason: str, ground: Ground) -> str:

@@ -32,7 +32,9 @@ KEPT_NAMES = ("PATH", "HOME", "LANG", "LC_CTYPE")
 class Template:
     """Forks programs, kills them by number and reaps them."""
 
-    def __init__(self, tier):
+    def __init__(self, tier, options):
+        scratch = [o.removeprefix("scratch=") for o in options if o.startswith("scratch=")]
+        self.scratch = scratch[0] if scratch else None
         self.isolated = tier == "gvisor"
         self.control = socket.socket(fileno=CONTROL)
         self.pids = {}  # pid -> number of the program
@@ -70,7 +72,7 @@ class Template:
             self.kill(message["id"])
 
     def spawn(self, message, descriptors):
-        folder = None if self.isolated else tempfile.mkdtemp(prefix="spade_jax_program_")
+        folder = None if self.isolated else tempfile.mkdtemp(dir=self.scratch)
         try:
             pid = confine.clone_isolated() if self.isolated else os.fork()
         except OSError as error:
@@ -209,9 +211,9 @@ def clean_environment():
 
 
 def main():
-    tier, *extra = sys.argv[1:]
-    warm.load(extra)
-    template = Template(tier)
+    tier, *options = sys.argv[1:]
+    warm.load(options)
+    template = Template(tier, options)
     if template.isolated:
         template.check_isolation()
     gc.collect()

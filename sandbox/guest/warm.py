@@ -33,12 +33,13 @@ import typing  # noqa: F401
 PACKAGES = "/opt/packages"  # inside a box: third-party packages, bound read-only
 
 
-def load(extra):
-    """Make the bound packages importable and load those named in `extra`."""
+def load(options):
+    """Make the bound packages importable (`path=DIR` too) and load those that are named."""
     if os.path.isdir(PACKAGES):
         sys.path.append(PACKAGES)
-    for name in extra:
-        if name.startswith("path="):
-            sys.path.append(name.removeprefix("path="))
-        else:
-            importlib.import_module(name)
+    for option in options:
+        key, separator, value = option.partition("=")
+        if key == "path":
+            sys.path.append(value)
+        elif not separator:
+            importlib.import_module(option)

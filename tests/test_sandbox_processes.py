@@ -1,0 +1,182 @@
+"""What becomes of boxes: they are replaced when they die, and die when their owner does."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from sandbox import crew, janitor, records
+
+ROOT = pathlib.Path(__file__).parents[1]
+NEEDS_RUNSC = pytest.mark.skipif(shutil.which("runsc") is None, reason="runsc is not installed")
+GVISOR = pytest.param("gvisor", marks=NEEDS_RUNSC)
+both_tiers = pytest.mark.parametrize("tier", ["subprocess", GVISOR])
+
+IDLE = """
+class IdleEnv:
+    def reset(self, seed=None): return "ready"
+    def step(self, action):
+        if action == "burn":
+            import threading
+            def f():
+                while True: pass
+            threading.Thread(target=f, daemon=True).start()
+        return "ok", 0.0, False, False, {}
+"""
+LOAD = {"op": "load", "play": 0, "seed": 0, "max_turns": 5, "pacing": "respect"}
+
+TRAINER = """
+import pathlib, sys, time
+from sandbox import crew
+boxes = crew.Crew(crew.CrewConfig(tier=sys.argv[1], boxes=1, state_folder=pathlib.Path(sys.argv[2])))
+sessions = [boxes.open("class IdleEnv: pass") for _ in range(3)]
+for session in sessions:
+    session.step([{"op": "load", "play": 0, "seed": 0}])
+boxes.start_run("import time; time.sleep(1000)")
+print("up", flush=True)
+time.sleep(1000)
+"""
+
+
+def processes_of(folder: pathlib.Path) -> list[str]:
+    """Command lines of living processes that name a folder, and of their descendants."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and int(entry) != os.getpid():
+            try:
+                line = pathlib.Path(f"/proc/{entry}/cmdline").read_bytes().replace(b"\0", b" ")
+            except OSError:
+                continue
+            if str(folder).encode() in line:
+                found.append(line.decode(errors="replace"))
+    return found
+
+
+@both_tiers
+def test_kill_9_of_the_owner_leaves_no_process_and_no_file(tier, tmp_path):
+    trainer = subprocess.Popen(
+        [sys.executable, "-c", TRAINER, tier, str(tmp_path)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    assert trainer.stdout.readline() == b"up\n"
+    assert processes_of(tmp_path) and list(tmp_path.glob("run-*"))
+    trainer.send_signal(signal.SIGKILL)
+    trainer.wait()
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline and (processes_of(tmp_path) or list(tmp_path.glob("run-*"))):
+        time.sleep(0.1)
+    assert not processes_of(tmp_path)
+    assert not list(tmp_path.glob("run-*"))
+
+
+@both_tiers
+def test_close_leaves_no_process_and_no_file(tier, tmp_path):
+    with crew.Crew(crew.CrewConfig(tier=tier, boxes=1, state_folder=tmp_path)) as boxes:
+        boxes.open(IDLE).step([LOAD])
+        pending = boxes.start_run("import time; time.sleep(1000)")
+    assert pending.result(timeout=5).status == "infra"
+    assert not processes_of(tmp_path) and not list(tmp_path.iterdir())
+    assert boxes.run("print(1)").status == "infra"
+
+
+@both_tiers
+def test_a_box_that_dies_answers_infra_is_replaced_and_programs_run_again(tier, tmp_path):
+    with crew.Crew(crew.CrewConfig(tier=tier, boxes=1, state_folder=tmp_path)) as boxes:
+        session = boxes.open(IDLE)
+        assert session.step([LOAD])[0].status == "ok"
+        job = boxes.start_run("import time; time.sleep(1.5); print('done')")
+        time.sleep(0.5)
+        janitor.kill_boxes(next(tmp_path.glob("run-*")))
+        lost = session.step([LOAD])[0]
+        again = job.result(timeout=30)
+        fresh = boxes.open(IDLE).step([LOAD])[0]
+    assert lost.status == "infra" and "box" in lost.detail
+    assert (again.status, again.stdout) == ("ok", "done\n")
+    assert fresh.status == "ok"
+
+
+def test_sweep_removes_what_a_dead_owner_left_and_only_that(tmp_path):
+    dead, alive, foreign = (tmp_path / f"run-{name}" for name in ("dead", "alive", "foreign"))
+    for folder in (dead, alive, foreign):
+        folder.mkdir()
+    janitor.write_owner(alive)
+    (dead / "owner.json").write_text(json.dumps({"pid": os.getpid(), "started": 1}))
+    (tmp_path / "other").mkdir()
+    assert janitor.sweep(tmp_path) == [dead]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["other", "run-alive", "run-foreign"]
+
+
+def test_without_runsc_the_crew_says_what_to_do_and_does_not_fall_back(tmp_path):
+    config = crew.CrewConfig(runsc="/nonexistent/runsc", state_folder=tmp_path)
+    with pytest.raises(records.SandboxUnavailable, match="subprocess") as raised:
+        crew.Crew(config)
+    assert "install" in str(raised.value) and not list(tmp_path.glob("run-*"))
+
+
+def test_a_runsc_that_does_not_start_is_told_with_its_last_words(tmp_path):
+    broken = tmp_path / "runsc"
+    broken.write_text("#!/bin/sh\necho no platform here >&2\nexit 1\n")
+    broken.chmod(0o755)
+    config = crew.CrewConfig(runsc=str(broken), platform="ptrace", state_folder=tmp_path / "state")
+    with pytest.raises(records.SandboxUnavailable, match="no platform here"):
+        crew.Crew(config)
+
+
+def test_subprocess_tier_warns_that_it_is_no_boundary(capfd, tmp_path):
+    with crew.Crew(crew.CrewConfig(tier="subprocess", boxes=1, state_folder=tmp_path)) as boxes:
+        assert boxes.run("print(1)").tier == "subprocess"
+    assert "no security boundary" in capfd.readouterr().err
+
+
+@NEEDS_RUNSC
+def test_programs_see_gvisors_kernel_and_not_the_hosts(tmp_path):
+    with crew.Crew(crew.CrewConfig(boxes=1, state_folder=tmp_path)) as boxes:
+        outcome = boxes.run("import os; print(os.uname().release, os.getpid(), os.getuid() > 0)")
+    assert outcome.stdout == "4.4.0 1 True\n" and outcome.tier.startswith("gvisor-")
+    assert os.uname().release != "4.4.0"
+
+
+@NEEDS_RUNSC
+def test_second_start_uses_the_platform_measured_before(tmp_path):
+    config = crew.CrewConfig(boxes=1, state_folder=tmp_path / "s", cache_folder=tmp_path / "c")
+    with crew.Crew(config) as boxes:
+        first = boxes.tier
+    measured = json.loads(next((tmp_path / "c").glob("platform-*.json")).read_text())
+    assert first == f"gvisor-{measured['platform']}" and set(measured["seconds"]) <= {
+        "ptrace",
+        "systrap",
+    }
+    with crew.Crew(config) as boxes:
+        assert boxes.tier == first
+
+
+@both_tiers
+def test_a_session_that_burns_the_processor_while_idle_is_ended(tier, tmp_path):
+    with crew.Crew(crew.CrewConfig(tier=tier, boxes=1, state_folder=tmp_path)) as boxes:
+        session = boxes.open(IDLE)
+        session.step([LOAD, {"op": "step", "play": 0, "action": "burn"}])
+        time.sleep(9)
+        assert session.step([LOAD])[0].status == "timeout"
+
+
+@both_tiers
+def test_hung_programs_do_not_hold_up_the_others(tier, tmp_path):
+    limits = records.Limits(wall_seconds=1.5)
+    config = crew.CrewConfig(tier=tier, boxes=2, state_folder=tmp_path)
+    with crew.Crew(config) as boxes, concurrent.futures.ThreadPoolExecutor(8) as pool:
+        sources = ["while True: pass" if i % 8 == 0 else f"print({i})" for i in range(32)]
+        found = list(pool.map(lambda source: boxes.run(source, limits=limits), sources))
+    for i, outcome in enumerate(found):
+        expected = ("timeout", "") if i % 8 == 0 else ("ok", f"{i}\n")
+        assert (outcome.status, outcome.stdout) == expected, outcome
