@@ -142,12 +142,12 @@ def build(
       episodes: of both arms; indices refer to the table that was drawn.
       credits: drafts whose credit is due.
       slots: pool slot of each row of the table.
-      fresh: slots that got a new environment since the last batch, with the index of its skill.
+      fresh: slots that got a new environment since the last batch, with the index of its skill;
+        the update forgets the old one before it counts plays and pays drafts.
       pool_slots: P.
       agent_temperature: the plays were sampled at.
     Raises:
-      ValueError: what was given does not fit the tables, a play occurs twice, or a slot is reset
-        while its draft takes credit.
+      ValueError: what was given does not fit the tables, or a play occurs twice.
     """
     _check(episodes, credits, slots, fresh, pool_slots, shape)
     tables = _returns(episodes, shape) | _drafts(credits, shape) | _slots(slots, fresh, pool_slots)
@@ -179,12 +179,6 @@ def _check(episodes, credits, slots, fresh, pool_slots, shape: TableShape) -> No
     places = [*slots, *fresh, *(c.slot for c in credits)]
     if any(not -1 <= place < pool_slots for place in places):
         raise ValueError(f"slots {places} must lie in -1..{pool_slots - 1}; enlarge pool.slots.")
-    clash = sorted({c.slot for c in credits if c.slot >= 0} & set(fresh))
-    if clash:
-        raise ValueError(
-            f"slots {clash} got new environments while drafts of the old ones take credit; admit "
-            "after the credit is settled."
-        )
     seen = collections.Counter((e.environment, e.seed_index, e.play, e.arm) for e in episodes)
     limits = (len(slots), shape.seeds, shape.plays, len(records.ARMS))
     for key, times in seen.items():
@@ -217,11 +211,17 @@ def _drafts(credits, shape: TableShape) -> dict[str, np.ndarray]:
         "slot_M": _padded([c.slot for c in credits], size, -1, np.int32),
         "fixed_M": _padded([c.fixed for c in credits], size, 0.0, np.float32),
         "penalty_M": _padded([c.penalty for c in credits], size, 0.0, np.float32),
-        "skill_M": _padded(
-            [records.SKILLS.index(c.draft.skill) for c in credits], size, 0, np.int32
-        ),
+        "skill_M": _padded([_skill_index(c.draft.skill) for c in credits], size, 0, np.int32),
         "valid_M": _padded([not c.unchecked for c in credits], size, False, bool),
     }
+
+
+def _skill_index(name: str) -> int:
+    """Number a skill within its setting."""
+    found = [skills.index(name) for skills in records.SKILLS_OF.values() if name in skills]
+    if not found:
+        raise ValueError(f"skill {name!r} is in none of records.SKILLS_OF; add it there.")
+    return found[0]
 
 
 def _slots(slots, fresh: Mapping[int, int], pool_slots: int) -> dict[str, np.ndarray]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -73,7 +73,7 @@ def init(
     mesh: jax.sharding.Mesh,
 ) -> TrainState:
     """Start at given parameters, laid out over the mesh."""
-    layout = sharding.param_shardings(params, mesh)
+    layout = sharding.param_shardings(model, mesh)
     params = jax.device_put(params, layout)
     optimizer = _optimizer(config)
     shapes = jax.eval_shape(optimizer.init, params)
@@ -99,7 +99,7 @@ def check_rows(config: LearnConfig, batch: batches.BatchConfig, mesh: jax.shardi
     Raises:
       ValueError: rows do not divide, or plays are dropped that the loss still needs.
     """
-    parts = config.minibatches * config.microbatches * sharding.batch_size(mesh)
+    parts = config.minibatches * config.microbatches * sharding.batch_parts(mesh)
     if batch.rows_multiple % parts:
         raise ValueError(
             f"batch.rows_multiple={batch.rows_multiple} must be a multiple of minibatches * "
@@ -137,8 +137,10 @@ def update(
     """
     settled, paid = wages.pay(state.curriculum, batch, config.credit, curriculum_config)
     parts = _partition(_rows(batch, paid, config), config, mesh)
-    layout = sharding.param_shardings(state.params, mesh)
-    params, opt_state, sums = _optimise(state, parts, paid["tokens_Q"], model, config, layout)
+    plan = _Plan(
+        model, config, sharding.param_shardings(model, mesh), sharding.batch_sharding(mesh)
+    )
+    params, opt_state, sums = _optimise(state, parts, paid["tokens_Q"], plan)
     after = TrainState(
         params=params,
         opt_state=opt_state,
@@ -150,6 +152,15 @@ def update(
     report["learning_rate"] = _rate(after.step - 1, config)
     report["parameter_norm"] = optax.global_norm(params)
     return after, jax.tree.map(lambda x: x.astype(jnp.float32), report)
+
+
+class _Plan(NamedTuple):
+    """What every part of the step needs and nothing changes."""
+
+    model: transformer.ModelConfig
+    config: LearnConfig
+    layout: Any  # sharding of each parameter
+    rows: jax.sharding.NamedSharding
 
 
 # ---------------------------------------------------------------- rows
@@ -183,33 +194,33 @@ def _partition(rows, config: LearnConfig, mesh) -> dict[str, jax.Array]:
     """
     parts = config.minibatches * config.microbatches
     height = rows["tokens"].shape[0]
-    if height % (parts * sharding.batch_size(mesh)):
+    if height % (parts * sharding.batch_parts(mesh)):
         raise ValueError(
             f"{height} rows do not divide into minibatches={config.minibatches} * microbatches="
-            f"{config.microbatches} * {sharding.batch_size(mesh)} devices; see learn.check_rows."
+            f"{config.microbatches} * {sharding.batch_parts(mesh)} devices; see learn.check_rows."
         )
 
     def split(x_BT):
         x = x_BT.reshape(-1, config.minibatches, config.microbatches, x_BT.shape[1])
-        x = jnp.moveaxis(x, 0, 2)
-        return jax.lax.with_sharding_constraint(x, sharding.batch_sharding(mesh, leading=2))
+        return jnp.moveaxis(x, 0, 2)
 
     return jax.tree.map(split, rows)
 
 
-def _logps(params, model, rows, config: LearnConfig) -> tuple[jax.Array, jax.Array]:
+def _logps(params, rows, plan: _Plan) -> tuple[jax.Array, jax.Array]:
     """Give log-probability and entropy at each target; the first token of a row has none."""
+    rows = jax.lax.with_sharding_constraint(rows, plan.rows)
     hidden_BTD = transformer.forward(
-        params, model, rows["tokens"], rows["positions"], rows["segments"]
+        params, plan.model, rows["tokens"], rows["positions"], rows["segments"]
     )
     logps_BT, entropy_BT = heads.token_logps(
         params,
-        model,
+        plan.model,
         hidden_BTD[:, :-1],
         rows["tokens"][:, 1:],
         rows["roles"][:, 1:],
         temperature=rows["temperature"][:, 1:],
-        chunk_tokens=config.chunk_tokens,
+        chunk_tokens=plan.config.chunk_tokens,
     )
     return jnp.pad(logps_BT, ((0, 0), (1, 0))), jnp.pad(entropy_BT, ((0, 0), (1, 0)))
 
@@ -217,13 +228,14 @@ def _logps(params, model, rows, config: LearnConfig) -> tuple[jax.Array, jax.Arr
 # ---------------------------------------------------------------- gradients and optimiser
 
 
-def _optimise(state, parts, tokens_Q, model, config: LearnConfig, layout):
+def _optimise(state, parts, tokens_Q, plan: _Plan):
     """Take every optimiser step of the iteration. Returns parameters, their state and sums."""
-    steps = config.epochs * config.minibatches
+    minibatches = plan.config.minibatches
+    steps = plan.config.epochs * minibatches
 
     def logps_of(params):
         def one(_, rows):
-            return None, _logps(params, model, rows, config)[0]
+            return None, _logps(params, rows, plan)[0]
 
         flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), parts)
         return jax.lax.scan(one, None, flat)[1].reshape(parts["tokens"].shape)
@@ -234,9 +246,9 @@ def _optimise(state, parts, tokens_Q, model, config: LearnConfig, layout):
         parts = parts | {"old": logps_of(state.params)}
 
     def step(carry, index):
-        rows = jax.tree.map(lambda x: x[index % config.minibatches], parts)
-        gradient, sums = _gradient(carry[0], rows, index == 0, tokens_Q, model, config, layout)
-        moved = _move(*carry, gradient, sums, state.step + index, config, layout)
+        rows = jax.tree.map(lambda x: x[index % minibatches], parts)
+        gradient, sums = _gradient(carry[0], rows, index == 0, tokens_Q, plan)
+        moved = _move(*carry, gradient, sums, state.step + index, plan)
         return moved[:2], moved[2]
 
     carry = (state.params, state.opt_state)
@@ -247,17 +259,17 @@ def _optimise(state, parts, tokens_Q, model, config: LearnConfig, layout):
     return *carry, sums
 
 
-def _gradient(params, rows, first, tokens_Q, model, config: LearnConfig, layout):
+def _gradient(params, rows, first, tokens_Q, plan: _Plan):
     """Accumulate the gradient of a minibatch over its microbatches, in float32."""
     differentiate = jax.value_and_grad(_loss, has_aux=True)
 
     def one(total, part):
-        (_, sums), gradient = differentiate(params, part, first, tokens_Q, model, config)
+        (_, sums), gradient = differentiate(params, part, first, tokens_Q, plan)
         total = jax.tree.map(lambda t, g: t + g.astype(jnp.float32), total, gradient)
-        return jax.lax.with_sharding_constraint(total, layout), sums
+        return jax.lax.with_sharding_constraint(total, plan.layout), sums
 
     zero = jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)
-    zero = jax.lax.with_sharding_constraint(zero, layout)
+    zero = jax.lax.with_sharding_constraint(zero, plan.layout)
     gradient, sums = jax.lax.scan(one, zero, rows)
     return gradient, {
         name: (value.max(0) if name.startswith("max_") else value.sum(0))
@@ -265,10 +277,10 @@ def _gradient(params, rows, first, tokens_Q, model, config: LearnConfig, layout)
     }
 
 
-def _loss(params, rows, first, tokens_Q, model, config: LearnConfig):
+def _loss(params, rows, first, tokens_Q, plan: _Plan):
     """Loss of one microbatch, its share of the minibatch's, and sums for the report."""
-    objective = config.objective
-    logp_BT, entropy_BT = _logps(params, model, rows, config)
+    objective = plan.config.objective
+    logp_BT, entropy_BT = _logps(params, rows, plan)
     old_BT = jax.lax.stop_gradient(logp_BT)
     if "old" in rows:  # at the first step the parameters are still the old ones: exactly ratio 1
         old_BT = jnp.where(first, old_BT, rows["old"])
@@ -334,13 +346,13 @@ def _rate(step: jax.Array, config: LearnConfig) -> jax.Array:
     return config.learning_rate * jnp.minimum(1.0, (step + 1) / max(config.warmup_steps, 1))
 
 
-def _move(params, opt_state, gradient, sums, step, config: LearnConfig, layout):
+def _move(params, opt_state, gradient, sums, step, plan: _Plan):
     """Take one optimiser step; a gradient that is not finite moves nothing and is counted."""
     norm = optax.global_norm(gradient)
     sound = jnp.isfinite(norm) & jnp.isfinite(sums["sum_loss"])
-    updates, moved_state = _optimizer(config).update(gradient, opt_state, params)
-    updates = jax.tree.map(lambda u: -_rate(step, config) * u, updates)
-    moved = jax.lax.with_sharding_constraint(optax.apply_updates(params, updates), layout)
+    updates, moved_state = _optimizer(plan.config).update(gradient, opt_state, params)
+    updates = jax.tree.map(lambda u: -_rate(step, plan.config) * u, updates)
+    moved = jax.lax.with_sharding_constraint(optax.apply_updates(params, updates), plan.layout)
 
     def keep(new, old):
         return jax.tree.map(lambda a, b: jnp.where(sound, a, b), new, old)
