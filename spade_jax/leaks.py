@@ -2,7 +2,7 @@
 
 A short answer stands in an honest question by accident ("the largest of 3, 7, 5"), so its presence
 proves nothing. What proves a leak is a place: if, over many seeds, the answer can be read off
-behind the same words ("(debug: 42)") or at the very end, then no thinking is needed.
+behind or before the same words ("(debug: 42)"), or at the very end, then no thinking is needed.
 """
 
 from __future__ import annotations
@@ -54,12 +54,14 @@ def _places(text: list[str], answer: list[str]) -> Iterator[str]:
     for i in range(len(text) - size + 1):
         if text[i : i + size] != answer or _in_sequence(text, i, size):
             continue
-        if i + size == len(text):
-            yield "at the end"
-        for width in range(1, min(CONTEXT, i) + 1):
-            before = shape[i - width : i]
-            if _occurrences(shape, before) == 1:
-                yield f"behind {' '.join(before)!r}"
+        after = i + size
+        if i == 0 or after == len(text):
+            yield "at the start" if i == 0 else "at the end"
+        for width in range(1, CONTEXT + 1):
+            near = (("behind", shape[max(0, i - width) : i]), ("before", shape[after:][:width]))
+            for side, words in near:
+                if len(words) == width and _occurrences(shape, words) == 1:
+                    yield f"{side} {' '.join(words)!r}"
 
 
 def _in_sequence(text: list[str], start: int, size: int) -> bool:
