@@ -1,0 +1,136 @@
+"""The doors check_env and play: verdicts, exit codes, and a play by keyboard."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import broken_programs
+import pytest
+
+from launch import check_env, play
+from sandbox import crew as crew_lib
+from spade_jax import domains, validate
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def crew():
+    with crew_lib.Crew(crew_lib.CrewConfig(tier="subprocess", boxes=2)) as started:
+        yield started
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "good.py").write_text(broken_programs.GAME)
+    (tmp_path / "tools.py").write_text(broken_programs.TOOLS)
+    (tmp_path / "qa.py").write_text('"""Add.\n\nsetting: compact\n"""\n' + broken_programs.COMPACT)
+    (tmp_path / "__init__.py").write_text("")
+    return tmp_path
+
+
+def door(name, *arguments, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", f"launch.{name}", *map(str, arguments)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), **environment},
+    )
+
+
+def test_accepted_files_give_one_object_each_and_exit_code_0(folder):
+    done = door("check_env", folder, "--json", "--unsafe_subprocess")
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.returncode == 0, done.stderr
+    assert [pathlib.Path(row["file"]).name for row in rows] == ["good.py", "qa.py", "tools.py"]
+    assert [row["setting"] for row in rows] == ["games", "compact", "tool_use"]
+    for row in rows:
+        assert row["accepted"] is True and row["reason"] is None
+        assert row["checks"] == dict.fromkeys(validate.CHECKS, "pass")
+
+
+def test_a_refused_file_is_named_with_its_reason_and_exit_code_1(folder):
+    bad = folder / "bad.py"
+    bad.write_text(broken_programs.GAME.replace("over = self.turns", "over = 0 * self.turns"))
+    done = door("check_env", bad, folder / "good.py", "--unsafe_subprocess")
+    assert done.returncode == 1
+    assert f"refused   {bad}: never_ends" in done.stdout
+    assert "  fail        never_ends" in done.stdout
+    assert "1 of 2 files accepted" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["check_env", "play"])
+@pytest.mark.parametrize("arguments", [(), ("missing.py",)])
+def test_a_missing_file_is_one_paragraph_and_exit_code_2(name, arguments):
+    done = door(name, *arguments)
+    assert done.returncode == 2 and done.stdout == ""
+    assert "Traceback" not in done.stderr and len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["check_env", "play"])
+def test_without_gvisor_nothing_runs_and_the_unsafe_flag_is_named(name, folder):
+    done = door(name, folder / "good.py", RUNSC_PATH="/nowhere/runsc")
+    assert done.returncode == 2 and done.stdout == ""
+    assert "--unsafe_subprocess" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_an_unknown_flag_or_setting_is_refused(folder):
+    assert door("check_env", folder, "--settings=games").returncode != 0
+    assert door("check_env", folder, "--setting=chess").returncode != 0
+
+
+def test_bytes_that_are_no_text_are_a_syntax_refusal(tmp_path, crew):
+    path = tmp_path / "x.py"
+    path.write_bytes(b"\xff\xfe\x00class AEnv: pass")
+    (verdict,) = check_env.check([path], "auto", crew)
+    assert verdict.finding.reason == "syntax"
+
+
+def test_an_empty_folder_says_what_to_do(tmp_path):
+    with pytest.raises(FileNotFoundError, match="holds no"):
+        check_env.expand([str(tmp_path)])
+
+
+def test_a_file_named_twice_is_checked_once(folder):
+    paths = [str(folder), str(folder / "good.py")]
+    assert len(check_env.expand(paths)) == 3
+
+
+def by_keyboard(crew, setting, source, lines, hint=False):
+    shown, typed = [], iter(lines)
+    reward = play.play(
+        source, domains.get(setting), crew, 4, hint, lambda: next(typed, None), shown.append
+    )
+    return reward, shown
+
+
+def test_a_person_can_win_with_the_hint_shown(crew):
+    _, shown = by_keyboard(crew, "compact", broken_programs.COMPACT, [], hint=True)
+    numbers = shown[0].removeprefix("total [").removesuffix("]").split(",")
+    total = sum(map(int, numbers))
+    assert shown[1] == f"HINT: the first two make {int(numbers[0]) + int(numbers[1])}"
+    reward, shown = by_keyboard(crew, "compact", broken_programs.COMPACT, ["1", str(total)])
+    assert reward == 1.0 and "reward 1.0" in shown[-1]
+
+
+def test_a_person_can_use_tools(crew):
+    _, shown = by_keyboard(crew, "tool_use", broken_programs.TOOLS, [])
+    room = shown[0].split("Light in the ")[1].split(",")[0]
+    call = f'call switch_on {{"room": "{room}"}}'
+    _, shown = by_keyboard(crew, "tool_use", broken_programs.TOOLS, [call, "answer done"])
+    assert "The lamp is on." in shown[1] and "pending" in shown[2]
+
+
+def test_a_person_hears_of_faults_and_of_the_end_of_turns(crew):
+    _, shown = by_keyboard(crew, "games", broken_programs.GAME, ["1", "2", "3", "4"])
+    assert shown[-1] == "The 3 turns are used up; the episode counts 0."
+    crash = broken_programs.GAME.replace("self.turns += 1", "1 / 0")
+    _, shown = by_keyboard(crew, "games", crash, ["1"])
+    assert shown[-1].startswith("The environment failed: ZeroDivisionError")
+
+
+def test_a_program_cannot_steer_the_terminal():
+    assert play.clean("a\x1b[2Jb\r\n\tc\x07") == "a[2Jb\n\tc"
