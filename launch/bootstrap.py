@@ -18,6 +18,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import re
 import shlex
 import shutil
 import subprocess
@@ -219,13 +220,12 @@ def prepare_gvisor(root, job, rest):
         say(f"gVisor: installed, {done.stdout.strip()}")
         return
     reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+    reason = re.sub(r"^[\w.]+: ", "", reason)  # the exception's name
     if job == "quickstart":
         raise Stop(
-            f"gVisor's runsc is not here and could not be installed ({reason}). The programs that "
-            "the model writes run only inside it. Install it (on Debian, as root: the package "
-            "runsc of the backports; elsewhere put runsc on PATH or its path into RUNSC_PATH) and "
-            "start the same command again. To run the programs UNPROTECTED, with your rights on "
-            "this machine, ask for it yourself:\n"
+            "The programs that the model writes run only inside gVisor, which is not here and could "
+            f"not be installed: {reason}\nMend that and start the same command again. To run the "
+            "programs UNPROTECTED, with your rights on this machine, ask for it yourself:\n"
             f"  python3 launch/bootstrap.py quickstart -- {UNSAFE_FLAG}"
         )
     say(f"gVisor: NOT HERE ({reason}). TESTS THAT NEED IT ARE SKIPPED: THE SANDBOX IS NOT TESTED")
@@ -267,10 +267,13 @@ def _ensure_venv_module():
             "Then start the same command again."
         )
     say(f"virtual environment .venv: installing {package} with apt-get")
-    quiet = dict(os.environ, DEBIAN_FRONTEND="noninteractive")
+    quiet = {
+        "env": dict(os.environ, DEBIAN_FRONTEND="noninteractive"),
+        "stdout": subprocess.DEVNULL,
+    }
     try:
-        _run(["apt-get", "-qq", "update"], env=quiet)
-        _run(["apt-get", "-qq", "install", "-y", "--no-install-recommends", package], env=quiet)
+        _run(["apt-get", "-qq", "update"], **quiet)
+        _run(["apt-get", "-qq", "install", "-y", "--no-install-recommends", package], **quiet)
     except subprocess.CalledProcessError as error:
         raise Stop(
             f"apt-get could not install {package} (its message is above). Install it by hand, "
