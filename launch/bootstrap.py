@@ -223,7 +223,7 @@ def prepare_gvisor(root, job, rest):
     reason = re.sub(r"^[\w.]+: ", "", reason)  # the exception's name
     if job == "quickstart":
         raise Stop(
-            "The programs that the model writes run only inside gVisor, which is not here and could "
+            "The programs that the model writes run only inside gVisor, which is missing and could "
             f"not be installed: {reason}\nMend that and start the same command again. To run the "
             "programs UNPROTECTED, with your rights on this machine, ask for it yourself:\n"
             f"  python3 launch/bootstrap.py quickstart -- {UNSAFE_FLAG}"

@@ -22,16 +22,21 @@ LAYERS = {
     ),
     "rooms": (
         *("design", "validate", "hint", "pool", "rollout", "batch"),
-        *("credit", "curriculum", "objectives", "learn"),
+        *("credit", "curriculum", "objectives", "wages", "learn"),
     ),
     "corridors": (
         *("settings", "machine", "ledger", "story"),
-        *("warmstart", "loop", "evaluate"),
+        *("warmstart", "loop", "evaluate", "run", "closing"),
     ),
 }
 ORDER = list(LAYERS)
-# What a room may import of its own layer; other rooms import none.
-NEIGHBOURS = {"learn": {"credit", "curriculum", "objectives", "batch"}}
+# What a room may import of its own layer; other rooms import none. `learn` is one jitted program in
+# several files.
+NEIGHBOURS = {
+    "curriculum": {"credit"},
+    "wages": {"batch", "credit", "curriculum"},
+    "learn": {"batch", "credit", "curriculum", "objectives", "wages"},
+}
 
 
 def python_files(*folders):

@@ -1,7 +1,10 @@
 """Each iteration stands once in the metrics, whatever killed the run."""
 
+import ast
 import json
 import math
+import pathlib
+import re
 
 import numpy as np
 import pytest
@@ -87,6 +90,18 @@ def test_unknown_name_is_refused_with_the_nearest_one(tmp_path):
         metrics.check({"rollout/winrate": 1.0})
     with pytest.raises(KeyError, match="METRICS"):
         metrics.check({"env/skill_a/b/win_rate": 1.0})
+
+
+def test_every_name_that_the_code_spells_out_is_known():
+    groups = "|".join({name.split("/")[0] for name in metrics.METRICS})
+    spelled = set()
+    for path in pathlib.Path(metrics.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                if re.fullmatch(rf"({groups})/[a-z0-9_/]*[a-z0-9]", node.value):
+                    spelled.add(node.value)
+    for name in spelled:
+        metrics.meaning(name)
 
 
 def test_pattern_names_take_one_word():
