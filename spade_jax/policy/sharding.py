@@ -1,0 +1,98 @@
+"""Where arrays live on the device mesh: the only file with a PartitionSpec.
+
+Comes in: a model config and a mesh. Goes out: a NamedSharding per parameter, and those of batches.
+Arrays name their axes with words (`transformer.AXES`); RULES maps words to mesh axes.
+"""
+
+from __future__ import annotations
+
+import math
+
+import jax
+
+from spade_jax.policy import transformer
+
+MESH_AXES = ("data", "fsdp", "tensor", "expert")
+
+# Word -> mesh axis, axes, or None for a copy on every device.
+RULES = {
+    "batch": ("data", "fsdp"),
+    "embed": "fsdp",
+    "heads": "tensor",
+    "kv_heads": "tensor",
+    "mlp": "tensor",
+    "vocab": "tensor",
+    "layers": None,
+    "channels": None,
+    "norm": None,
+    "roles": None,
+    "rank": None,
+}
+
+
+def make_mesh(data: int = 1, fsdp: int = 1, tensor: int = 1, devices=None) -> jax.sharding.Mesh:
+    """Arrange devices in the axes of MESH_AXES.
+
+    Args:
+        data: copies of the parameters, each with its part of the batch.
+        fsdp: parts that both the batch and the parameters are cut into.
+        tensor: parts that heads, feed-forward width and vocabulary are cut into.
+        devices: the devices to use; all of this program's by default.
+    Raises:
+        ValueError: the product is not the number of devices.
+    """
+    devices = jax.devices() if devices is None else devices
+    shape = (data, fsdp, tensor, 1)  # "expert" has its place and no use yet
+    if math.prod(shape) != len(devices):
+        raise ValueError(
+            f"mesh data={data} x fsdp={fsdp} x tensor={tensor} needs {math.prod(shape)} devices "
+            f"and there are {len(devices)}; set the three so that their product is {len(devices)}."
+        )
+    # The default type is Explicit, which would ask for a sharding in every operation.
+    types = (jax.sharding.AxisType.Auto,) * len(shape)
+    return jax.make_mesh(shape, MESH_AXES, axis_types=types, devices=devices)
+
+
+def param_shardings(config: transformer.ModelConfig, mesh: jax.sharding.Mesh) -> dict:
+    """Give the NamedSharding of every parameter, in the tree of `transformer.init`.
+
+    Raises:
+        ValueError: a parameter's axis does not divide into the mesh axis it is mapped to.
+    """
+    shapes = jax.eval_shape(lambda key: transformer.init(config, key), jax.random.key(0))
+    return jax.tree_util.tree_map_with_path(
+        lambda path, leaf: _param_sharding(path, leaf.shape, mesh), shapes
+    )
+
+
+def batch_sharding(mesh: jax.sharding.Mesh) -> jax.sharding.NamedSharding:
+    """Cut the first axis of an array into the parts of a batch."""
+    return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(RULES["batch"]))
+
+
+def replicated(mesh: jax.sharding.Mesh) -> jax.sharding.NamedSharding:
+    """Keep a copy on every device."""
+    return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+
+
+def batch_parts(mesh: jax.sharding.Mesh) -> int:
+    """Count the parts a batch is cut into: its rows must be a multiple."""
+    return math.prod(mesh.shape[axis] for axis in RULES["batch"])
+
+
+def _param_sharding(path, shape, mesh):
+    words = transformer.AXES
+    for entry in path:
+        words = words[entry.key]
+    name = "/".join(entry.key for entry in path)
+    for word, size in zip(words, shape, strict=True):
+        axis = RULES[word]
+        if axis is not None and size % mesh.shape[axis]:
+            parts = mesh.shape[axis]
+            raise ValueError(
+                f"parameter {name}{shape}: its axis {word!r}={size} must be a multiple of mesh "
+                f"axis {axis!r}={parts}; change {axis} or make the model's size "
+                f"{size // parts * parts or parts} or {-(-size // parts) * parts}."
+            )
+    spec = jax.sharding.PartitionSpec(*(RULES[word] for word in words))
+    return jax.sharding.NamedSharding(mesh, spec)
