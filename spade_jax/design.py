@@ -15,6 +15,8 @@ import numpy as np
 
 from spade_jax import records
 
+UNPARSED = ("no_program", "too_long", "syntax")  # refusals of text that is no program
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DesignConfig:
@@ -28,6 +30,10 @@ class DesignConfig:
     skills: Literal["rotation", "learning_progress", "uniform"] = "uniform"
     active_skills: int = 3  # with rotation: skills of one generation
     difficulty: Literal["target", "cycle", "easy", "medium", "hard"] = "target"
+    refused_reward: float = -0.5  # of a draft that a check refused
+    unparsed_reward: float = -1.0  # of text that is no program
+    novelty_threshold: float = 0.8  # similarity to pool or memory above which a draft pays
+    novelty_weight: float = 0.3  # penalty of a draft that is all but a copy
 
     def __post_init__(self):
         if self.drafts < 0 or self.every < 1:
@@ -50,6 +56,7 @@ def plan(
     generation: int,
     quota_Z: np.ndarray,
     win_rate_Z: np.ndarray,
+    skills: Sequence[str],
 ) -> list[Assignment]:
     """Spread the drafts of a generation over skills and difficulty words.
 
@@ -57,10 +64,11 @@ def plan(
       generation: index of the generation, 0 for the first.
       quota_Z: share of drafts each skill should get, sums to 1 (used with learning_progress).
       win_rate_Z: the agent's current win rate per skill; NaN where unknown.
+      skills: names of the Z skills of the setting.
     """
     counts_Z = _skill_counts(config, generation, quota_Z)
     assignments = []
-    for z, skill in enumerate(records.SKILLS):
+    for z, skill in enumerate(skills):
         for i in range(counts_Z[z]):
             word = _difficulty(config.difficulty, float(win_rate_Z[z]), generation + i)
             assignments.append(Assignment(skill=skill, difficulty=word))
@@ -113,6 +121,19 @@ def target_difficulty(win_rate: float) -> str:
     return "hard" if win_rate > 0.6 else "easy"
 
 
+def refusal_reward(reason: str, config: DesignConfig) -> float:
+    """Pay a refused draft by the reason of its refusal; 0 where there is none."""
+    if not reason:
+        return 0.0
+    return config.unparsed_reward if reason in UNPARSED else config.refused_reward
+
+
+def novelty_penalty(similarity: float, config: DesignConfig) -> float:
+    """Charge a near copy: 0 up to the threshold, rising linearly to the whole weight at 1."""
+    excess = (similarity - config.novelty_threshold) / max(1.0 - config.novelty_threshold, 1e-6)
+    return config.novelty_weight * min(max(excess, 0.0), 1.0)
+
+
 def _difficulty(rule: str, win_rate: float, index: int) -> str:
     if rule == "target":
         return target_difficulty(win_rate)
@@ -122,7 +143,7 @@ def _difficulty(rule: str, win_rate: float, index: int) -> str:
 
 
 def _skill_counts(config: DesignConfig, generation: int, quota_Z: np.ndarray) -> list[int]:
-    skills = len(records.SKILLS)
+    skills = len(quota_Z)
     if config.skills == "rotation":
         start = generation * config.active_skills % skills
         active = {(start + i) % skills for i in range(config.active_skills)}

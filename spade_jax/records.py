@@ -29,6 +29,15 @@ SKILLS = (
     "Optimization",
     "Causal Inference",
 )
+TOOL_SKILLS = (
+    "API Orchestration",
+    "Data Retrieval",
+    "State Modification",
+    "Error Recovery",
+    "Tool Selection",
+    "Multi-Step Workflows",
+)
+SKILLS_OF = {"compact": SKILLS, "games": SKILLS, "tool_use": TOOL_SKILLS}  # setting -> Z skills
 DIFFICULTIES = ("easy", "medium", "hard")
 
 

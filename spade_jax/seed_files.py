@@ -46,9 +46,8 @@ def read(path: str | pathlib.Path) -> SeedFile:
         raise ValueError(
             f"{path}: no header. Open the file with a docstring of `key: value` lines."
         )
-    choices = {
-        "skill": records.SKILLS, "setting": SETTINGS, "kind": KINDS, "split": SPLITS,
-    }  # fmt: skip
+    skills = records.SKILLS_OF.get(keys.get("setting", ""), records.SKILLS)
+    choices = {"setting": SETTINGS, "skill": skills, "kind": KINDS, "split": SPLITS}
     for key in ("family", *choices):
         if key not in keys:
             raise ValueError(f"{path}: the header has no line `{key}: ...`. Add one.")

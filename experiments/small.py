@@ -1,0 +1,40 @@
+"""What the experiments on two CPU cores share: the small policy, its shapes, its sandbox."""
+
+from spade_jax import config, settings, supervised
+from spade_jax.policy import transformer
+
+MODEL = transformer.ModelConfig(
+    vocab_size=640,  # replaced by the tokenizer's
+    layers=4,
+    width=128,
+    heads=4,
+    kv_heads=2,
+    head_dim=32,
+    mlp_width=352,
+    role_head="lowrank",
+    role_rank=8,
+)
+
+
+def run_config():
+    """Defaults of a run of the small policy, as an ml_collections ConfigDict."""
+    run = config.to_config_dict(
+        settings.RunConfig(
+            policy=settings.PolicyConfig(
+                tokenizer="experiments/policies/small.tokenizer.json",
+                weights="experiments/policies/small.npz",
+                model=MODEL,
+            ),
+            warmstart=settings.WarmstartConfig(
+                supervised=supervised.SupervisedConfig(steps=1200, rows=16, row_tokens=192),
+            ),
+        )
+    )
+    run.setting = "compact"
+    run.sandbox.boxes = 2  # one per core
+    run.design.max_tokens = 144  # the longest seed program has 137 with its fence
+    run.batch.row_tokens = 192
+    run.rollout.context_tokens = 96
+    run.rollout.max_tokens = 32  # the longest reply of the warm start has 30
+    run.rollout.max_turns = 1
+    return run

@@ -1,0 +1,114 @@
+"""The closing table: what a run did, with intervals, and nothing more than that.
+
+In: the progress at the end. Out: `results.json` as values, and a table as text.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+from spade_jax import evaluate, loop, metrics, settings
+
+
+def results(
+    progress: loop.Progress, config: settings.RunConfig, folder: pathlib.Path
+) -> dict[str, Any]:
+    """Gather what the table shows, as JSON-able values."""
+    lines = metrics.read_metrics(folder / "metrics.jsonl")
+    return {
+        "mode": config.mode,
+        "seed": config.seed,
+        "iterations": progress.iteration,
+        "tier": config.sandbox.tier,
+        "totals": progress.totals,
+        "evaluations": progress.evaluations,
+        "learnable": [line.get("env/learnable") for line in lines],
+        "validity": [line.get("env/validity") for line in lines],
+        "regret": [[line.get("env/raw_regret"), line.get("env/regret_se")] for line in lines],
+    }
+
+
+def table(values: dict[str, Any], folder: pathlib.Path) -> str:
+    """Write the table of a finished run."""
+    totals = values["totals"]
+    rows = [
+        ("iterations", f"{values['iterations']} ({values['mode']}, seed {values['seed']})"),
+        ("programs executed", f"{int(totals.get('programs', 0))} in {values['tier']}"),
+        ("episodes played", f"{int(totals.get('episodes', 0))}"),
+    ]
+    if totals.get("drafts"):
+        rows.append(("drafts", _drafts(totals)))
+        rows.append(("validity, first -> last quarter", _quarters(values["validity"])))
+    rows.append(("learnable share, first -> last quarter", _quarters(values["learnable"])))
+    regret = _regret(values["regret"])
+    if regret:
+        rows.append(("regret (hinted - plain return)", regret))
+    for suite in evaluate.SUITES:
+        rows += _suite(suite, values["evaluations"])
+    width = max(len(name) for name, _ in rows)
+    lines = ["", "What this run did"] + [f"  {name:<{width}}  {text}" for name, text in rows]
+    lines += [
+        "",
+        f"  files: {folder}/metrics.jsonl, tensorboard/, samples/ (what both roles wrote), "
+        "checkpoints/, results.json",
+        f"  next:  tensorboard --logdir {folder}/tensorboard",
+        f"         python -m launch.evaluate --config=... --workdir={folder}",
+    ]
+    return "\n".join(lines)
+
+
+def _drafts(totals: dict[str, float]) -> str:
+    refused = {
+        key.removeprefix("refused_"): int(count)
+        for key, count in totals.items()
+        if key.startswith("refused_")
+    }
+    reasons = ", ".join(f"{name} {n}" for name, n in sorted(refused.items(), key=lambda x: -x[1]))
+    return f"{int(totals['drafts'])} written, {int(totals.get('accepted', 0))} accepted" + (
+        f"; refused: {reasons}" if reasons else ""
+    )
+
+
+def _quarters(series: list) -> str:
+    known = [value for value in series if value is not None]
+    if not known:
+        return "none"
+    size = max(len(known) // 4, 1)
+    first, last = known[:size], known[-size:]
+    return f"{sum(first) / len(first):.2f} -> {sum(last) / len(last):.2f}"
+
+
+def _regret(pairs: list) -> str:
+    known = [(gap, error) for gap, error in pairs if gap is not None and error is not None]
+    if not known:
+        return ""
+    mean = sum(gap for gap, _ in known) / len(known)
+    error = sum(e**2 for _, e in known) ** 0.5 / len(known)
+    return f"{mean:+.3f} ± {1.96 * error:.3f}"
+
+
+def _suite(suite: str, evaluations: list[dict]) -> list[tuple[str, str]]:
+    scored = [e for e in evaluations if suite in e["suites"]]
+    if not scored:
+        return []
+    names = {"known": "new instances, known families", "held_out": "held-out families"}
+    rows = []
+    for label, record in zip(
+        ("before", "after"), (scored[0], scored[-1])[: len(scored)], strict=False
+    ):
+        score = record["suites"][suite]
+        rate = score["solved"] / max(score["questions"], 1)
+        half = (score["high"] - score["low"]) / 2
+        rows.append(
+            (
+                f"{names[suite]}, {label}",
+                f"{100 * rate:.1f}% ± {100 * half:.1f} ({score['questions']} questions)",
+            )
+        )
+    if len(scored) > 1:
+        gap, half = evaluate.paired(
+            scored[0]["suites"][suite]["answers"], scored[-1]["suites"][suite]["answers"]
+        )
+        rows.append((f"{names[suite]}, change", f"{100 * gap:+.1f} ± {100 * half:.1f} points"))
+    return rows

@@ -1,0 +1,204 @@
+"""The machine a run works with: mesh, tokenizer, sampler, sandbox, corpus, bound together.
+
+Rooms take callables and know none of this. A `Machine` owns the sandbox crew and closes it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from sandbox import crew as sandbox_crew
+from sandbox import records as sandbox_records
+from spade_jax import corpus, domains, hint, records, rollout, settings
+from spade_jax.domains import domain
+from spade_jax.policy import chat, sampler, sharding, tokenizer, transformer, weights
+
+
+class Machine:
+    """What the rooms of a run share: the crew it was given, and what is bound to the policy."""
+
+    def __init__(
+        self,
+        config: settings.RunConfig,
+        crew: CountedCrew,
+        words: tokenizer.Tokenizer,
+        model: transformer.ModelConfig,
+    ):
+        self.config = config
+        self.model = model
+        self.mesh = make_mesh(config)
+        self.words = words
+        self.chat = chat.Chat(words)
+        self.domain = domains.get(config.setting)
+        self.sampler = sampler.Sampler(
+            model,
+            end_ids=self.chat.end_ids,
+            max_length=max(config.batch.row_tokens, config.rollout.context_tokens),
+        )
+        self.corpus = open_corpus(config)
+        self.crew = crew
+
+    def generate(
+        self, params: Any, role: int, temperature: float, max_tokens: int
+    ) -> Callable[[list, list], list[records.Reply]]:
+        """Bind the sampler: (prompts, sampler seeds) -> replies in order."""
+        sampling = sampler.SamplingConfig(temperature=temperature, max_tokens=max_tokens)
+
+        def write(prompts: list, sampler_seeds: list) -> list[records.Reply]:
+            roles = [role] * len(prompts)
+            return self.sampler.generate(params, prompts, roles, sampler_seeds, sampling)
+
+        return write
+
+    def rollout(self, params: Any, temperature: float, max_tokens: int) -> rollout.World:
+        """Bind everything that play needs."""
+        return rollout.World(
+            open=self.crew.start,
+            generate=self.generate(params, records.AGENT, temperature, max_tokens),
+            start=self.start_play,
+            extend=self.chat.extend,
+            text_of=self.text_of,
+            action_of=self.domain.action,
+            show_hint=functools.partial(show_hint, config=self.config.hint),
+        )
+
+    def start_play(
+        self, environment: records.Environment, observation: str, shown: str | None, tools: Any
+    ) -> tuple[int, ...]:
+        """Write the prompt of a play's first turn."""
+        setting = domains.get(environment.setting)
+        return self.chat.start(
+            records.AGENT, domain.agent_messages(setting, observation, shown), tools
+        )
+
+    def text_of(self, reply: records.Reply) -> str:
+        """Read a reply as text, its end token dropped."""
+        ids = reply.ids[:-1] if reply.stopped else reply.ids
+        return self.words.decode(ids)
+
+
+class CountedCrew:
+    """Owns a sandbox crew; knows the limits of the run and counts the processes it started."""
+
+    def __init__(self, config: settings.SandboxConfig):
+        """Start the boxes.
+
+        Raises:
+          sandbox.records.SandboxUnavailable: the tier asked for cannot run here.
+        """
+        self._limits = sandbox_records.Limits(
+            wall_seconds=config.turn_seconds,
+            cpu_seconds=config.cpu_seconds,
+            memory_bytes=config.memory_mib << 20,
+        )
+        self._crew = sandbox_crew.Crew(
+            sandbox_crew.CrewConfig(tier=config.tier, boxes=config.boxes, platform=config.platform)
+        )
+        self.programs = 0
+
+    def __enter__(self) -> CountedCrew:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def start(self, environment: records.Environment, seed: int) -> Any:
+        """Start one process for plays of an environment."""
+        setting = domains.get(environment.setting)
+        return self.open(
+            environment.source,
+            modules=dict(setting.modules),
+            prelude=setting.prelude,
+            seed=seed,
+            limits=self._limits,
+        )
+
+    def describe(self) -> str:
+        """Say what runs programs here."""
+        return f"{len(self._crew.boxes)} boxes, {self._crew.tier}"
+
+    def open(self, source: str, **options: Any) -> Any:
+        """Start a process; see `sandbox.crew.Crew.open`."""
+        self.programs += 1
+        return self._crew.open(source, **options)
+
+    def close(self) -> None:
+        """Stop the boxes."""
+        self._crew.close()
+
+
+def show_hint(
+    environment: records.Environment,
+    computed: str | None,
+    solution: str | None,
+    config: hint.HintConfig,
+) -> tuple[str | None, str]:
+    """Choose the hint of an instance and pass it through the gate: (text or None, reason)."""
+    text = computed if config.source == "program" else environment.hint
+    verdict = hint.judge(text, () if solution is None else (solution,), config)
+    return verdict.hint, verdict.reason
+
+
+def load_policy(
+    tokenizer_path: str, weights_path: str
+) -> tuple[tokenizer.Tokenizer, transformer.ModelConfig, Any]:
+    """Read tokenizer and parameters.
+
+    Raises:
+      FileNotFoundError: a file is missing.
+      ValueError: the tokenizer has more tokens than the model.
+    """
+    for name in (tokenizer_path, weights_path):
+        if not pathlib.Path(name).is_file():
+            raise FileNotFoundError(
+                f"policy file {name} does not exist. Make it with `python -m launch.train "
+                "--config=experiments/warmstart.py --workdir=runs/warmstart`, or set "
+                "--config.warmstart.from_scratch."
+            )
+    words = tokenizer.Tokenizer.load(tokenizer_path)
+    params, model = weights.load(weights_path)
+    if words.vocab_size > model.vocab_size:
+        raise ValueError(
+            f"{tokenizer_path} has {words.vocab_size} tokens, the model of "
+            f"{weights_path} only {model.vocab_size}; they do not belong together."
+        )
+    return words, model, params
+
+
+def make_mesh(config: settings.RunConfig) -> jax.sharding.Mesh:
+    """Arrange this program's devices as the configuration says."""
+    return sharding.make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
+
+
+def fit_vocabulary(
+    model: transformer.ModelConfig | None, words: tokenizer.Tokenizer
+) -> transformer.ModelConfig:
+    """Give a model the vocabulary of its tokenizer.
+
+    Raises:
+      ValueError: there is no model to build.
+    """
+    if model is None:
+        raise ValueError(
+            "policy.model is not set: training from scratch needs the sizes of a model. Set "
+            "config.policy.model, or name a policy.weights file."
+        )
+    return dataclasses.replace(model, vocab_size=words.vocab_size)
+
+
+def open_corpus(config: settings.RunConfig) -> corpus.Corpus | None:
+    if config.corpus is None:
+        return None
+    return corpus.Corpus(
+        config.corpus.paths,
+        seed=config.seed,
+        shard_index=jax.process_index(),
+        shard_count=jax.process_count(),
+        max_words=config.design.passage_words or config.corpus.max_words,
+    )

@@ -1,0 +1,200 @@
+"""A whole run: warm start if asked, evaluation, iterations, evaluation, closing table.
+
+In: a configuration and a work directory. Out: checkpoints, metrics, samples and `results.json`
+there. The same call again continues from the newest checkpoint; a finished run only prints its
+table.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from spade_jax import (
+    checkpoint,
+    closing,
+    domains,
+    evaluate,
+    learn,
+    loop,
+    machine,
+    metrics,
+    seeds,
+    settings,
+    supervised,
+    warmstart,
+)
+from spade_jax.policy import chat, sharding, tokenizer, transformer, weights
+
+RESULTS = "results.json"
+POLICY = "policy.npz"
+
+
+def run(config: settings.RunConfig, workdir: str, say: Callable[[str], None] = print) -> dict:
+    """Do everything the configuration says; returns what `results.json` holds.
+
+    Raises:
+      checkpoint.CheckpointError, sandbox.records.SandboxUnavailable, FileNotFoundError,
+      ValueError: each with a message that names the remedy.
+    """
+    folder = pathlib.Path(workdir)
+    folder.mkdir(parents=True, exist_ok=True)
+    learn.check_rows(config.learn, config.batch, machine.make_mesh(config))
+    if (folder / RESULTS).exists():
+        results = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
+        say(closing.table(results, folder))
+        return results
+    with machine.CountedCrew(config.sandbox) as crew:
+        say(f"sandbox: tier {config.sandbox.tier}, {crew.describe()}")
+        words, model, params = find_policy(config, crew, folder, say)
+        world = machine.Machine(config, crew, words, model)
+        results = _iterations(config, world, params, folder, say)
+    _write_json(folder / RESULTS, results)
+    say(closing.table(results, folder))
+    return results
+
+
+def evaluate_step(
+    config: settings.RunConfig,
+    workdir: str,
+    step: int | None,
+    say: Callable[[str], None] = print,
+) -> dict:
+    """Score the parameters of one committed step of a run; the newest where `step` is None.
+
+    Raises:
+      checkpoint.CheckpointError: the step does not exist or cannot be read.
+    """
+    folder = pathlib.Path(workdir)
+    if not (folder / "checkpoints").is_dir():
+        raise FileNotFoundError(f"{folder} holds no checkpoints; set --workdir to that of a run.")
+    store = checkpoint.Store(folder, config.checkpoint)
+    found = store.steps()
+    if not found or (step is not None and step not in found):
+        raise checkpoint.CheckpointError(
+            f"{store.folder} has no step {step}; it has {found}. Choose one with --step."
+        )
+    with machine.CountedCrew(config.sandbox) as crew:
+        words, model, params = find_policy(config, crew, folder, say)
+        world = machine.Machine(config, crew, words, model)
+        progress = loop.start(config, world, params)
+        progress = _restore(store, progress, world, say, step if step is not None else found[-1])
+        return _evaluate(progress, world, config, say)[0]
+
+
+def find_policy(
+    config: settings.RunConfig,
+    crew: machine.CountedCrew,
+    folder: pathlib.Path,
+    say: Callable[[str], None],
+) -> tuple[tokenizer.Tokenizer, transformer.ModelConfig, Any]:
+    """Load the policy, or train it on the seed environments where there is none to load."""
+    made = folder / POLICY
+    if made.exists():
+        return machine.load_policy(str(folder / warmstart.TOKENIZER), str(made))
+    scratch = config.warmstart.from_scratch or not config.policy.weights
+    if config.mode != "supervised" and not scratch:
+        return machine.load_policy(config.policy.tokenizer, config.policy.weights)
+    words, model, params = _warm_start(config, crew, folder, scratch, say)
+    weights.save(made, params, model)
+    say(f"warm start: policy written to {made}")
+    return words, model, params
+
+
+def _warm_start(config, crew, folder: pathlib.Path, scratch: bool, say):
+    taught = warmstart.write_lessons(config, crew.start, folder, say)
+    if scratch:
+        words = warmstart.train_tokenizer(config, taught, folder / warmstart.TOKENIZER)
+        model = machine.fit_vocabulary(config.policy.model, words)
+        key = jax.random.key(int(seeds.stream(config.seed, "weights").integers(2**31)))
+        params = transformer.init(model, key)
+    else:
+        words, model, params = machine.load_policy(config.policy.tokenizer, config.policy.weights)
+        words.save(folder / warmstart.TOKENIZER)
+    mesh = machine.make_mesh(config)
+    params = jax.device_put(params, sharding.param_shardings(model, mesh))
+    passages = machine.open_corpus(config)
+    shown = warmstart.examples(
+        config, taught, chat.Chat(words), domains.get(config.setting), passages
+    )
+    say(f"warm start: {len(taught)} lessons, {len(shown)} examples, {words.vocab_size} tokens")
+    batches = supervised.pipeline(shown, config.warmstart.supervised, config.seed)
+    state = supervised.start(params, config.warmstart.supervised)
+    store = checkpoint.Store(folder / "warmstart", checkpoint.CheckpointConfig(keep=1))
+    if store.steps():
+        state, host = store.restore(store.steps()[-1], state)
+        batches.set_state(host["batches"])
+        say(f"warm start: continues at step {int(state.step)}")
+
+    def save(now: supervised.State, done: int, loss: float) -> None:
+        store.save(done, now, {"batches": batches.get_state(), "loss": loss})
+
+    state = warmstart.train(state, batches, model, config, mesh, save, say)
+    store.close()
+    return words, model, state.params
+
+
+def _iterations(config, world: machine.Machine, params, folder: pathlib.Path, say) -> dict:
+    begun = time.monotonic()
+    store = checkpoint.Store(folder, config.checkpoint)
+    progress = loop.start(config, world, params)
+    if store.steps():
+        progress = _restore(store, progress, world, say, store.steps()[-1])
+    writer = metrics.MetricWriter(folder, resume_step=progress.iteration - 1)
+    if not progress.evaluations:
+        progress.evaluations.append(_evaluate(progress, world, config, say)[0])
+        store.save(progress.iteration, progress.train, loop.to_host(progress))
+    while progress.iteration < config.iterations and config.mode != "supervised":
+        step = loop.iterate(progress, world, config)
+        done = progress.iteration
+        named = dict(step.metrics)
+        if _due(config, done):
+            scores, scored = _evaluate(progress, world, config, say)
+            progress.evaluations.append(scores)
+            named |= scored
+        writer.write(done - 1, named, step.sample)
+        say(metrics.progress_line(done - 1, config.iterations, time.monotonic() - begun, named))
+        if done % config.checkpoint.every == 0 or done == config.iterations:
+            store.save(done, progress.train, loop.to_host(progress))
+    weights.save(folder / "final.npz", progress.train.params, world.model)
+    writer.close()
+    store.close()
+    return closing.results(progress, config, folder)
+
+
+def _restore(
+    store: checkpoint.Store, progress: loop.Progress, world, say, step: int
+) -> loop.Progress:
+    train, host = store.restore(step, progress.train)
+    progress = loop.from_host(train, host)
+    if world.corpus is not None and progress.corpus is not None:
+        world.corpus.restore(progress.corpus)
+    say(f"restored iteration {progress.iteration} from {store.folder}")
+    return progress
+
+
+def _due(config: settings.RunConfig, done: int) -> bool:
+    every = config.evaluate.every
+    return done == config.iterations or (every > 0 and done % every == 0)
+
+
+def _evaluate(progress, world, config, say) -> tuple[dict, dict]:
+    scores = evaluate.run(world, progress.train.params, config)
+    for suite, score in scores.items():
+        say(
+            f"evaluation at iteration {progress.iteration}: {suite} {score.solved}/"
+            f"{score.questions} = {100 * score.rate:.1f}% "
+            f"[{100 * score.low:.1f}, {100 * score.high:.1f}]  ({score.seconds:.0f} s)"
+        )
+    return evaluate.to_json(scores, progress.iteration), evaluate.as_metrics(scores)
+
+
+def _write_json(path: pathlib.Path, values: dict) -> None:
+    temporary = path.with_suffix(".part")
+    temporary.write_text(json.dumps(values, indent=1), encoding="utf-8")
+    temporary.replace(path)

@@ -1,0 +1,108 @@
+"""The whole configuration of a run, one section per room; each room is handed its own section."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+from spade_jax import (
+    batch,
+    checkpoint,
+    corpus,
+    curriculum,
+    design,
+    hint,
+    learn,
+    lessons,
+    pool,
+    rollout,
+    supervised,
+    validate,
+)
+from spade_jax.policy import transformer
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MeshConfig:
+    """Sizes of the mesh axes; their product is the number of devices."""
+
+    data: int = 1  # copies of the parameters
+    fsdp: int = 1  # parts of batch and parameters
+    tensor: int = 1  # parts of heads, feed-forward width and vocabulary
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PolicyConfig:
+    """Where the policy comes from."""
+
+    tokenizer: str = "experiments/policies/small.tokenizer.json"
+    weights: str = ""  # file of policy.weights; empty draws random parameters
+    model: transformer.ModelConfig | None = None  # needed only without a weights file
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SandboxConfig:
+    """The fleet on this host."""
+
+    tier: Literal["gvisor", "subprocess"] = "gvisor"  # subprocess is no security boundary
+    boxes: int = 2  # one per core
+    platform: Literal["auto", "ptrace", "systrap", "kvm"] = "auto"
+    turn_seconds: float = 10.0  # wall clock of one batch of steps in one program
+    cpu_seconds: float = 20.0  # of one program's whole life
+    memory_mib: int = 256  # address space of one program
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WarmstartConfig:
+    """Supervised start of both roles on the train split of the seed environments."""
+
+    from_scratch: bool = False  # train it in this run although policy.weights exist
+    settings: tuple[str, ...] = ("compact",)  # settings of the seed environments used
+    designer_share: float = 0.4  # of examples' tokens that teach writing
+    vocabulary: int = 640  # tokens of the tokenizer, when it is trained here
+    log_every: int = 50  # steps between progress lines and checkpoints
+    lessons: lessons.LessonConfig = lessons.LessonConfig()
+    supervised: supervised.SupervisedConfig = supervised.SupervisedConfig()
+
+    def __post_init__(self):
+        if not 0.0 <= self.designer_share < 1.0:
+            raise ValueError(
+                f"warmstart.designer_share={self.designer_share}: a share; set it in [0, 1)."
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluateConfig:
+    """Held-out benchmark: new instances of known families, and families never trained on."""
+
+    instances: int = 24  # of each known family
+    held_out_instances: int = 84  # of each held-out family
+    temperature: float = 1.0  # 0 is greedy
+    every: int = 0  # iterations between evaluations; 0 means before and after only
+    seed: int = 1234  # of the questions: the same ones at every evaluation
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """Everything a run is made from."""
+
+    seed: int = 0
+    iterations: int = 16
+    mode: Literal["self_play", "fixed_pool", "supervised"] = "self_play"
+    setting: Literal["compact", "games", "tool_use"] = "compact"
+    seed_environments: str = "experiments/seed_environments"
+    mesh: MeshConfig = MeshConfig()
+    policy: PolicyConfig = PolicyConfig()
+    sandbox: SandboxConfig = SandboxConfig()
+    warmstart: WarmstartConfig = WarmstartConfig()
+    corpus: corpus.CorpusConfig | None = None
+    design: design.DesignConfig = design.DesignConfig()
+    validate: validate.ValidateConfig = validate.ValidateConfig()
+    hint: hint.HintConfig = hint.HintConfig()
+    pool: pool.PoolConfig = pool.PoolConfig()
+    rollout: rollout.RolloutConfig = rollout.RolloutConfig()
+    batch: batch.BatchConfig = batch.BatchConfig()
+    curriculum: curriculum.CurriculumConfig = curriculum.CurriculumConfig()
+    learn: learn.LearnConfig = learn.LearnConfig()
+    evaluate: EvaluateConfig = EvaluateConfig()
+    checkpoint: checkpoint.CheckpointConfig = checkpoint.CheckpointConfig()

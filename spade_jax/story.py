@@ -1,0 +1,270 @@
+"""What an iteration tells: metrics under stable names, and a page of what both roles wrote.
+
+In: the records that rooms handed out and the report of the update. Out: numbers and text.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from spade_jax import batch, records, rollout, validate
+from spade_jax import metrics as metric_files
+from spade_jax import pool as pools
+
+
+class Clock:
+    """Seconds per stage of one iteration."""
+
+    def __init__(self):
+        self.begun = time.monotonic()
+        self.seconds: dict[str, float] = {}
+
+    @contextlib.contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Add the seconds of the block to a stage."""
+        begun = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - begun
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Written:
+    """What the designer's half of an iteration made; empty between generations."""
+
+    drafts: list[records.Draft] = dataclasses.field(default_factory=list)
+    verdicts: list[validate.Verdict] = dataclasses.field(default_factory=list)  # one per draft
+    slots: list[int] = dataclasses.field(default_factory=list)  # of each draft, -1 without one
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Told:
+    """Everything the story is told from."""
+
+    written: Written
+    played: rollout.Played
+    hint_refusals: collections.Counter  # hints of the policy that its gate refused
+    made: batch.Made
+    masked: collections.Counter  # sequences by reason
+    report: dict[str, Any]  # of `learn.update`, on the host
+    table: list[records.Environment]
+    due: list[pools.Waiting]
+    pool: pools.Pool
+    clock: Clock
+    programs: int  # sandbox processes that the iteration started
+
+
+def metrics(told: Told, totals: dict[str, float]) -> records.Metrics:
+    """Name every figure of the iteration; running totals are moved forward in `totals`."""
+    named = _play(told) | _environments(told) | _skills(told) | _update(told) | _counts(told)
+    named["time/iteration"] = time.monotonic() - told.clock.begun
+    for stage, seconds in told.clock.seconds.items():
+        named[f"time/{stage}"] = seconds
+    for name in ("drafts", "accepted", "episodes", "programs"):
+        totals[name] = totals.get(name, 0) + named.get(f"count/{name}", 0)
+    for name in ("episodes", "programs"):
+        named[f"count/total_{name}"] = totals[name]
+    for key, value in named.items():
+        if key.startswith("count/refused_"):
+            totals[key[6:]] = totals.get(key[6:], 0) + value
+    return named
+
+
+def sample(told: Told, iteration: int, drafts: int = 3, episodes: int = 6) -> str:
+    """Write a page for people: some drafts with their verdicts, some plays with their ends."""
+    lines = [f"iteration {iteration}", ""]
+    chosen = _spread(list(range(len(told.written.drafts))), drafts)
+    for i in chosen:
+        draft, verdict = told.written.drafts[i], told.written.verdicts[i]
+        outcome = (
+            "accepted"
+            if verdict.finding is None
+            else f"refused: {verdict.finding.reason}: {verdict.finding.detail}"
+        )
+        lines += [f"== draft {draft.uid} ({draft.skill}, {draft.difficulty}): {outcome}"]
+        lines += [draft.text.strip(), ""]
+    for i in _spread(list(range(len(told.played.episodes))), episodes):
+        episode = told.played.episodes[i]
+        observation, replies = told.played.transcripts[i]
+        environment = told.table[episode.environment]
+        end = episode.fault or ("truncated" if episode.truncated else "ended")
+        lines += [
+            f"== play in {environment.class_name} {environment.family}"
+            f" ({records.ARMS[episode.arm]}, seed {episode.seed}): {end},"
+            f" return {episode.value:+.2f}",
+            observation,
+            f"> {replies}",
+            "",
+        ]
+    return "\n".join(lines)
+
+
+def learnable(win_rates: np.ndarray) -> float:
+    """Share of environments with a win rate in [0.2, 0.8]; NaN entries are left out."""
+    known = win_rates[~np.isnan(win_rates)]
+    return float(np.mean((known >= 0.2) & (known <= 0.8))) if len(known) else 0.0
+
+
+def entropy(counts: list[int]) -> float:
+    """Entropy of a distribution over its maximum, in [0, 1]; 0 where there is nothing."""
+    total = sum(counts)
+    if total == 0 or len(counts) < 2:
+        return 0.0
+    shares = np.array([count / total for count in counts if count])
+    return float(-(shares * np.log(shares)).sum() / np.log(len(counts)))
+
+
+def _play(told: Told) -> records.Metrics:
+    arms = [[e for e in told.played.episodes if e.arm == a and not e.fault] for a in (0, 1)]
+    plain, hinted = arms
+    everything = told.played.episodes
+    named: records.Metrics = {}
+    for episodes, prefix in ((plain, "rollout/"), (hinted, "rollout/hinted_")):
+        if episodes:
+            named[f"{prefix}win_rate"] = float(np.mean([e.value > 0 for e in episodes]))
+            named[f"{prefix}mean_return"] = float(np.mean([e.value for e in episodes]))
+    if plain:
+        named["rollout/turns"] = float(np.mean([len(e.turns) for e in plain]))
+        replies = [len(turn.reply.ids) for e in plain for turn in e.turns]
+        named["rollout/reply_tokens"] = float(np.mean(replies)) if replies else 0.0
+        named["rollout/zero_spread"] = _zero_spread(plain)
+    if everything:
+        faults = collections.Counter(e.fault for e in everything)
+        named["rollout/truncated"] = float(np.mean([e.truncated for e in everything]))
+        named["rollout/environment_faults"] = faults["environment"] / len(everything)
+        named["rollout/infra_faults"] = faults["infra"] / len(everything)
+    return named
+
+
+def _zero_spread(plain: list[records.Episode]) -> float:
+    groups = collections.defaultdict(set)
+    for e in plain:
+        groups[e.environment, e.seed_index].add(e.value)
+    return float(np.mean([len(values) == 1 for values in groups.values()]))
+
+
+def _environments(told: Told) -> records.Metrics:
+    report, rows = told.report, len(told.table)
+    named: records.Metrics = {}
+    paired = report["paired_N"][:rows] > 0
+    if paired.any():
+        gaps = report["regret_N"][:rows][paired]
+        errors = report["regret_se_N"][:rows][paired]
+        named["env/raw_regret"] = float(gaps.mean())
+        named["env/regret"] = float(report["shrunk_N"][:rows][paired].mean())
+        named["env/regret_se"] = float(np.sqrt((errors**2).sum()) / paired.sum())
+        named["env/earned_difficulty"] = _earned(report, rows, paired)
+    named["env/learnable"] = learnable(report["win_rate_N"][:rows])
+    paid = report["designer_paid_M"] > 0
+    if paid.any():
+        named["env/designer_reward"] = float(report["designer_raw_M"][paid].mean())
+    alive = [e for e in told.pool.environments if e is not None]
+    named["env/pool_size"] = len(alive)
+    spread = collections.Counter(e.skill for e in alive)
+    named["env/skill_entropy"] = entropy([spread[skill] for skill in records.SKILLS])
+    drafts, verdicts = told.written.drafts, told.written.verdicts
+    if drafts:
+        sound = [v.environment for v in verdicts if v.environment is not None]
+        named["env/validity"] = len(sound) / len(drafts)
+        named["env/reply_tokens"] = float(np.mean([len(d.reply.ids) for d in drafts]))
+        if sound:
+            named["env/similarity"] = float(np.mean([e.similarity for e in sound]))
+            named["env/diversity"] = len({e.digest for e in sound}) / len(sound)
+            named["env/class_names"] = len({e.class_name for e in sound}) / len(sound)
+    hinted = told.played.dropped + sum(e.arm == records.HINTED for e in told.played.episodes)
+    if hinted:
+        named["env/hints_kept"] = 1.0 - told.played.dropped / hinted
+    return named
+
+
+def _earned(report, rows: int, paired: np.ndarray) -> float:
+    """Of the failures in plain plays, the share that the hint removes, over paired environments."""
+    plain = report["win_rate_N"][:rows][paired]
+    hinted = report["hinted_rate_N"][:rows][paired]
+    known = ~(np.isnan(plain) | np.isnan(hinted))
+    failures = float((1.0 - plain[known]).sum())
+    return float((hinted[known] - plain[known]).sum() / failures) if failures > 0 else 0.0
+
+
+def _skills(told: Told) -> records.Metrics:
+    named: records.Metrics = {}
+    rates = told.report["win_rate_N"]
+    by_skill = collections.defaultdict(list)
+    for n, environment in enumerate(told.table):
+        if not np.isnan(rates[n]):
+            by_skill[environment.skill].append((rates[n], told.report["regret_N"][n]))
+    for skill, pairs in sorted(by_skill.items()):
+        name = metric_files.slug(skill)
+        named[f"env/skill_{name}/win_rate"] = float(np.mean([rate for rate, _ in pairs]))
+        named[f"env/skill_{name}/regret"] = float(np.mean([gap for _, gap in pairs]))
+    asked, passed = collections.Counter(), collections.Counter()
+    for draft, verdict in zip(told.written.drafts, told.written.verdicts, strict=True):
+        asked[draft.skill] += 1
+        passed[draft.skill] += verdict.environment is not None
+    for skill in sorted(asked):
+        named[f"env/skill_{metric_files.slug(skill)}/validity"] = passed[skill] / asked[skill]
+    return named
+
+
+def _update(told: Told) -> records.Metrics:
+    report, both = told.report, (records.DESIGNER, records.AGENT)
+    tokens_2 = report["tokens_2"]
+    share_2 = tokens_2 / max(float(tokens_2.sum()), 1.0)
+
+    def over_roles(name: str) -> float:
+        return float((report[name] * share_2).sum())
+
+    return {
+        "actor/agent_entropy": float(report["entropy_2"][records.AGENT]),
+        "actor/designer_entropy": float(report["entropy_2"][records.DESIGNER]),
+        "actor/agent_advantage_rms": float(report["advantage_rms_2"][records.AGENT]),
+        "actor/designer_advantage_rms": float(report["advantage_rms_2"][records.DESIGNER]),
+        "train/loss": float(report["loss"]),
+        "train/policy_loss": float(report["policy_loss"]),
+        "train/kl": over_roles("kl_2"),
+        "train/step_kl": over_roles("step_kl_2"),
+        "train/clip_share": over_roles("clipped_2"),
+        "train/importance": over_roles("importance_2"),
+        "train/logp_gap_mean": over_roles("logp_gap_2"),
+        "train/logp_gap_max": float(max(report["max_logp_gap_2"][role] for role in both)),
+        "train/gradient_norm": float(report["gradient_norm"]),
+        "train/update_norm": float(report["update_norm"]),
+        "train/parameter_norm": float(report["parameter_norm"]),
+        "train/learning_rate": float(report["learning_rate"]),
+        "train/padding": 1.0 - told.made.real_share,
+        "train/skipped_steps": int(report["skipped_steps"]),
+    }
+
+
+def _counts(told: Told) -> records.Metrics:
+    drafts, verdicts = told.written.drafts, told.written.verdicts
+    reasons = collections.Counter(v.finding.reason for v in verdicts if v.finding is not None)
+    named: records.Metrics = {
+        "count/drafts": len(drafts),
+        "count/accepted": sum(v.environment is not None for v in verdicts),
+        "count/episodes": len(told.played.episodes),
+        "count/programs": told.programs,
+        "count/generated": told.made.counts["generated"],
+        "count/trained": told.made.counts["trained_designer"] + told.made.counts["trained_agent"],
+        "count/refused": sum(bool(waiting.reason) for waiting in told.due),
+        "count/waiting": len(told.pool.waiting),
+        "count/tokens": int(told.report["tokens_2"].sum()),
+    }
+    named |= {f"count/refused_{reason}": n for reason, n in reasons.items()}
+    named |= {f"count/masked_{reason}": n for reason, n in told.masked.items()}
+    return named
+
+
+def _spread(items: list[int], count: int) -> list[int]:
+    """Choose `count` items evenly over the list."""
+    if len(items) <= count:
+        return items
+    return [items[i * len(items) // count] for i in range(count)]
