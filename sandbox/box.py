@@ -1,7 +1,8 @@
 """One box slot: a process that runs programs, the thread that talks to it, and its replacement.
 
-All work of a slot passes through one thread. Callers append orders to its inbox and hold futures. When
-the box dies, sessions in it are lost (`infra`), single programs are started again in the next box.
+All work of a slot passes through one thread. Callers append orders to its inbox and hold futures.
+When the box dies, sessions in it are lost (`infra`), single programs are started again in the next
+box.
 """
 
 from __future__ import annotations
@@ -135,7 +136,7 @@ class Box:
             if outlet in events:
                 chunk = os.read(outlet, 1 << 20)
                 if not chunk:
-                    return f"exit code {process.wait()}"
+                    return how_it_ended(process)
                 for head, payload in self._decoder.feed(chunk):
                     if head["event"] == "broken":
                         return f"broken: {head.get('detail')}"
@@ -279,6 +280,13 @@ class Box:
         """Answer `infra` to everything this finished slot still holds."""
         for program in list(self._programs.values()):
             self._lose_program(program, "infra", self._finished)
+
+
+def how_it_ended(process: subprocess.Popen) -> str:
+    try:
+        return f"exit code {process.wait(timeout=5)}"
+    except subprocess.TimeoutExpired:
+        return "its output closed while it still runs"
 
 
 def stop(process: subprocess.Popen) -> None:

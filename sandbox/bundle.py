@@ -1,7 +1,8 @@
 """Write what a gVisor box is made of: a read-only root, its binds, and the OCI configuration.
 
-The root is a directory of empty mount points and links. The host gives it /usr, the interpreter that
-runs the crew, and single third-party packages, all read-only. Nothing else of the host is visible.
+The root is a directory of empty mount points and links. The host gives it /usr, the interpreter
+that runs the crew, and single third-party packages, all read-only. Nothing else of the host is
+visible.
 """
 
 from __future__ import annotations
@@ -140,7 +141,7 @@ def config(root: Root, arguments: list[str]) -> dict:
                 "options": ["rbind", "ro", "nosuid", "nodev"],
             }
         )
-    sets = ("bounding", "effective", "inheritable", "permitted")
+    sets = ("bounding", "effective", "permitted")
     return {
         "ociVersion": "1.0.2",
         "hostname": "box",

@@ -1,7 +1,7 @@
 """Frames between the host and a box, and strict JSON for what a box or a program sends.
 
-A frame is two big-endian 32-bit lengths, a JSON head and a payload. Everything that comes from a box
-is hostile: lengths are capped, heads are type-checked, text is decoded without failing.
+A frame is two big-endian 32-bit lengths, a JSON head and a payload. Everything that comes from a
+box is hostile: lengths are capped, heads are type-checked, text is decoded without failing.
 """
 
 from __future__ import annotations

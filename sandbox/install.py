@@ -25,8 +25,8 @@ def missing_message(path: str | None) -> str:
     return (
         f"{what}, so untrusted programs cannot be contained. As root on Debian, run "
         "`python -m sandbox install`, which installs it from Debian's backports; elsewhere put a "
-        "build of 2023 or later on the PATH or name it with RUNSC_PATH. The tier `subprocess` works "
-        "without it but is no security boundary; it must be asked for and is never chosen silently."
+        "build of 2023 or later on the PATH or name it with RUNSC_PATH. The tier `subprocess` "
+        "works without it but is no security boundary; it must be asked for and is never chosen silently."
     )
 
 
@@ -43,9 +43,8 @@ def ensure_runsc() -> str:
         raise records.SandboxUnavailable(missing_message(path))
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         raise records.SandboxUnavailable(missing_message(None))
-    release, mirror = debian_source()
-    entry = pathlib.Path("/etc/apt/sources.list.d") / SOURCE_FILE
-    entry.write_text(f"deb {mirror} {release}-backports main\n")
+    release = debian_release()
+    entry = add_backports(release)
     commands = (
         ["apt-get", "update"],
         ["apt-get", "install", "-y", "-t", f"{release}-backports", PACKAGE],
@@ -53,11 +52,12 @@ def ensure_runsc() -> str:
     for command in commands:
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode != 0:
-            entry.unlink(missing_ok=True)
+            if entry:
+                entry.unlink(missing_ok=True)
             raise records.SandboxUnavailable(
                 f"`{' '.join(command)}` failed: {done.stderr.strip()[-500:]!r}. The apt mirror of "
-                f"this machine ({mirror}) may lack {release}-backports; use a mirror that has it, or "
-                f"install runsc by hand. {missing_message(None)}"
+                f"this machine may lack {release}-backports; use a mirror that has it, or install "
+                f"runsc by hand. {missing_message(None)}"
             )
     path = find_runsc()
     if path is None:
@@ -67,40 +67,50 @@ def ensure_runsc() -> str:
     return path
 
 
-def debian_source() -> tuple[str, str]:
-    """The release name and the mirror that this machine's apt already uses for it.
+def debian_release() -> str:
+    """The code name of this Debian.
 
     Raises:
-      records.SandboxUnavailable: no Debian release or no source for it is configured.
+      records.SandboxUnavailable: this is no Debian release.
     """
     text = pathlib.Path("/etc/os-release").read_text()
     found = re.search(r"^VERSION_CODENAME=\"?(\w+)", text, re.M)
-    if found is None:
-        raise records.SandboxUnavailable(
-            f"/etc/os-release names no release. {missing_message(None)}"
-        )
-    release = found.group(1)
+    if found is None or not re.search(r"^ID=\"?debian", text, re.M):
+        raise records.SandboxUnavailable(f"this is not Debian. {missing_message(None)}")
+    return found.group(1)
+
+
+def add_backports(release: str) -> pathlib.Path | None:
+    """Add a source entry for backports with the mirror of the release; None if there is one.
+
+    Raises:
+      records.SandboxUnavailable: no apt source serves the release.
+    """
     folder = pathlib.Path("/etc/apt")
     files = [folder / "sources.list", *sorted((folder / "sources.list.d").glob("*"))]
-    for file in files:
-        if file.is_file():
-            mirror = mirror_in(file.read_text(errors="replace"), release)
-            if mirror:
-                return release, mirror
-    raise records.SandboxUnavailable(
-        f"no apt source of this machine serves {release}, so {release}-backports cannot be found. "
-        f"{missing_message(None)}"
-    )
+    text = "\n\n".join(f.read_text(errors="replace") for f in files if f.is_file())
+    if source_of(text, f"{release}-backports"):
+        return None
+    source = source_of(text, release)
+    if source is None:
+        raise records.SandboxUnavailable(
+            f"no apt source of this machine serves {release}, so {release}-backports cannot be "
+            f"found. {missing_message(None)}"
+        )
+    entry = folder / "sources.list.d" / SOURCE_FILE
+    entry.write_text(f"deb {source} {release}-backports main\n")
+    return entry
 
 
-def mirror_in(text: str, release: str) -> str | None:
-    """Find the mirror of a release in an apt source file, in one-line or deb822 form."""
-    line = re.search(rf"^deb\s+(?:\[[^\]]*\]\s+)?(\S+)\s+{release}\s", text, re.M)
+def source_of(text: str, suite: str) -> str | None:
+    """Find a suite in apt sources, one-line or deb822; give `[options] mirror` as one line has it."""
+    line = re.search(rf"^deb\s+((?:\[[^\]]*\]\s+)?\S+)\s+{re.escape(suite)}\s", text, re.M)
     if line:
         return line.group(1)
-    for block in text.split("\n\n"):
-        suites = re.search(r"^Suites:(.*)$", block, re.M)
-        mirror = re.search(r"^URIs:\s*(\S+)", block, re.M)
-        if suites and mirror and release in suites.group(1).split():
-            return mirror.group(1)
+    for block in re.split(r"\n\s*\n|\n(?=Types:)", text):
+        fields = dict(re.findall(r"^(\w[\w-]*):[ \t]*(.*)$", block, re.M))
+        if suite in fields.get("Suites", "").split() and fields.get("URIs"):
+            key = fields.get("Signed-By", "").strip()
+            signed = f"[signed-by={key}] " if key.startswith("/") else ""
+            return signed + fields["URIs"].split()[0]
     return None

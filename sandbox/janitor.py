@@ -1,8 +1,9 @@
 """Leave nothing behind: remove the run directories and boxes of crews whose process is dead.
 
-As a module: `sweep` at the start of a crew. As a script, `janitor.py PARENT_PID FOLDER`: the warden of
-one crew. It waits until its stdin closes or its parent is gone, kills the boxes of that run directory
-and removes it, so that a killed trainer leaves no process and no file. It imports nothing of the package.
+As a module: `sweep` at the start of a crew. As a script, `janitor.py PARENT_PID FOLDER`: the warden
+of one crew. It waits until its stdin closes or its parent is gone, kills the boxes of that run
+directory and removes it, so that a killed trainer leaves no process and no file. It imports nothing
+of the package.
 """
 
 from __future__ import annotations

@@ -44,8 +44,8 @@ def choose(runsc: str, cache_folder: pathlib.Path, ground: Callable[[str], objec
             failures[candidate] = str(error) or f"no answer within {PROBE_SECONDS} s"
     if not seconds:
         raise records.SandboxUnavailable(
-            f"runsc ({runsc}) starts on no platform: {failures}. Run `python -m sandbox doctor`, or "
-            "ask for the tier `subprocess`, which is no security boundary."
+            f"runsc ({runsc}) starts on no platform: {failures}. Run `python -m sandbox doctor`, "
+            "or ask for the tier `subprocess`, which is no security boundary."
         )
     best = min(seconds, key=seconds.get)
     measured = {"platform": best, "seconds": seconds, "failures": failures}

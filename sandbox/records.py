@@ -1,7 +1,8 @@
-"""What goes into the sandbox and what comes out of it: limits, outcomes, and the one error it raises.
+"""What goes into the sandbox and what comes out of it: limits, outcomes, and the one error it
+raises.
 
-What a program does is an `Outcome`, never an exception. `SandboxUnavailable` is our own fault or the
-operator's: no sandbox of the asked tier can be started here.
+What a program does is an `Outcome`, never an exception. `SandboxUnavailable` is our own fault or
+the operator's: no sandbox of the asked tier can be started here.
 """
 
 from __future__ import annotations

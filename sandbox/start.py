@@ -1,4 +1,5 @@
-"""Get ready to start boxes: find runsc, choose the platform, make the run directory, sweep old ones.
+"""Get ready to start boxes: find runsc, choose the platform, make the run directory, sweep old
+ones.
 
 Every crew has one run directory, named by its process. A dead run's directory is recognised by its
 owner's pid and start time, and only such directories are swept.
@@ -176,6 +177,6 @@ def broken_message(tier: str, reason: str, ground: Ground) -> str:
         )
     text += f" Last words of a box: {words!r}." if words else ""
     return (
-        f"{text} Run `python -m sandbox doctor` for a diagnosis. The tier `subprocess` works without "
-        "gVisor but is no security boundary; it must be asked for."
+        f"{text} Run `python -m sandbox doctor` for a diagnosis. The tier `subprocess` works "
+        "without gVisor but is no security boundary; it must be asked for."
     )

@@ -1,7 +1,7 @@
 """What a box is asked to do, and how its reports become outcomes.
 
-A `Program` is one process in a box: a job (run or call, one order) or a session (many orders, each a
-batch of requests). Only the thread of its box touches it after it was handed over.
+A `Program` is one process in a box: a job (run or call, one order) or a session (many orders, each
+a batch of requests). Only the thread of its box touches it after it was handed over.
 """
 
 from __future__ import annotations

@@ -37,7 +37,8 @@ LOAD = {"op": "load", "play": 0, "seed": 0, "max_turns": 5, "pacing": "respect"}
 TRAINER = """
 import pathlib, sys, time
 from sandbox import crew
-boxes = crew.Crew(crew.CrewConfig(tier=sys.argv[1], boxes=1, state_folder=pathlib.Path(sys.argv[2])))
+folder = pathlib.Path(sys.argv[2])
+boxes = crew.Crew(crew.CrewConfig(tier=sys.argv[1], boxes=1, state_folder=folder))
 sessions = [boxes.open("class IdleEnv: pass") for _ in range(3)]
 for session in sessions:
     session.step([{"op": "load", "play": 0, "seed": 0}])

@@ -134,7 +134,8 @@ def test_hash_seeds_and_clocks_really_differ(boxes):
 import time, datetime
 class ClockEnv:
     def reset(self, seed=None):
-        return f"{hash('word')}|{time.time()}|{datetime.datetime.now().timestamp()}|{time.monotonic()}"
+        now = datetime.datetime.now().timestamp()
+        return f"{hash('word')}|{time.time()}|{now}|{time.monotonic()}"
     def step(self, action): pass
 """
     rows = []

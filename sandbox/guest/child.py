@@ -17,7 +17,7 @@ class Child:
         self.dispatcher = dispatcher
         self.pid = self.uid = self.reason = self.ended = self.deadline = None
         self.batch_wall = self.started = None
-        self.peak = 0
+        self.peak = self.base_bytes = 0  # resident: the highest seen; shared with the template
         self.answers, self.line_count, self.partial = [], 0, 0
         self.out, self.err = bytearray(), bytearray()
         self.pending = {}  # descriptor -> bytes still to write

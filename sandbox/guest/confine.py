@@ -1,7 +1,8 @@
 """Confine one program: own namespaces and file systems, own user, limits, a system-call filter.
 
 Used by the template, as root of the box, in the child that will become the program. Order matters:
-namespaces by `clone_isolated`, then `fresh_mounts`, `set_limits`, `drop_privileges`, `filter_calls`.
+namespaces by `clone_isolated`, then `fresh_mounts`, `set_limits`, `drop_privileges`,
+`filter_calls`.
 """
 
 import ctypes
@@ -28,8 +29,8 @@ OPEN_FILES = 256
 
 # Denied calls by name; numbers per machine, in the same order.
 DENIED = (
-    "memfd_create shmget semget msgget mq_open unshare setns mount umount2 pivot_root chroot ptrace "
-    "process_vm_readv process_vm_writev bpf perf_event_open keyctl add_key request_key userfaultfd "
+    "memfd_create shmget semget msgget mq_open unshare setns mount umount2 pivot_root chroot "
+    "ptrace process_vm_readv process_vm_writev bpf perf_event_open keyctl add_key request_key userfaultfd "
     "io_uring_setup kexec_load init_module finit_module delete_module swapon swapoff reboot "
     "settimeofday clock_settime adjtimex clock_adjtime sethostname setdomainname acct quotactl "
     "open_by_handle_at name_to_handle_at fanotify_init pidfd_getfd pidfd_open move_mount fsopen "
@@ -56,7 +57,7 @@ EPERM, ENOSYS = 1, 38
 
 
 def clone_isolated():
-    """Fork with new pid, mount, ipc and network namespaces; 0 in the child, its pid in the parent."""
+    """Fork into new pid, mount, ipc and network namespaces; 0 in the child, else its pid."""
     flags = NEW_PIDS | NEW_MOUNTS | NEW_IPC | NEW_NET | signal.SIGCHLD
     number = NUMBERS[platform.machine()][1]
     ctypes.pythonapi.PyOS_BeforeFork()
@@ -88,7 +89,7 @@ def mount(source, target, kind, flags, options):
 
 
 def set_limits(limits, own_user):
-    """Set the kernel's limits; the number of processes only where the user id is the program's own."""
+    """Set the kernel's limits; that on processes only where the user id is the program's own."""
     address_space = int(limits["memory_bytes"]) + limits["base_bytes"]
     limit(resource.RLIMIT_AS, address_space)
     limit(resource.RLIMIT_CORE, 0)

@@ -1,9 +1,11 @@
-"""The dispatcher: pid 1 of a box. It starts programs, watches their clocks and output, and never runs them.
+"""The dispatcher: pid 1 of a box. It starts programs, watches their clocks and output, and never
+runs them.
 
 Frames on stdin and stdout: two big-endian 32-bit lengths, a JSON head, a payload. Orders: `spawn`
-(payload: first line for the program), `stdin`, `batch` (payload: a line of requests), `close`, `ping`.
-Reports: `ready`, `batch` (payload: answer lines), `end` (payload: answer lines, stdout, stderr),
-`broken`. It leaves when stdin closes, and the kernel of the box takes every program with it.
+(payload: first line for the program), `stdin`, `batch` (payload: a line of requests), `close`,
+`ping`. Reports: `ready`, `batch` (payload: answer lines), `end` (payload: answer lines, stdout,
+stderr), `broken`. It leaves when stdin closes, and the kernel of the box takes every program with
+it.
 
 Arguments: tier, then options for the templates (`path=DIR`).
 """
@@ -131,7 +133,7 @@ class Dispatcher:
             self.report(message)
             os._exit(1)
         elif child and event == "started":
-            child.pid = message["pid"]
+            child.pid, child.base_bytes = message["pid"], message["resident"]
             child.start_clock()
             if child.reason:  # closed before it began
                 self.tell(child, {"do": "kill", "id": child.number})

@@ -1,9 +1,10 @@
 """The session host: one process that hosts many plays of one environment program.
 
 First line of the request descriptor: {"source", "modules", "prelude", "seed", "clock_shift"}. Every
-further line is a list of requests; each request is answered by one line {"i", "s", "v", "d", "c", "w"}
-(index, status, value, detail, CPU and wall seconds). Each play has its own module namespace, its own
-copies of the helper modules and its own `random` and NumPy state; all are swapped in before each call.
+further line is a list of requests; each request is answered by one line {"i", "s", "v", "d", "c",
+"w"} (index, status, value, detail, CPU and wall seconds). Each play has its own module namespace,
+its own copies of the helper modules and its own `random` and NumPy state; all are swapped in before
+each call.
 """
 
 import random
@@ -23,6 +24,7 @@ def cpu_seconds():
 
 
 USAGE = resource.getrusage
+SPENT = [0.0]  # CPU seconds up to the last answer
 
 
 def main():
@@ -48,7 +50,7 @@ def main():
 
 def answer_one(stage, index, request, last):
     """Answer one request; the program's printed text is flushed before the last line of a batch."""
-    started, spent = NOW(), cpu_seconds()
+    started, spent = NOW(), SPENT[0]
     status, value, detail = "ok", None, ""
     line = None
     try:
@@ -62,7 +64,8 @@ def answer_one(stage, index, request, last):
         line = program.encode({"i": index, "s": status, "v": None, "d": detail})
     if last:
         program.flush()
-    used = f',"c":{cpu_seconds() - spent:.6f},"w":{NOW() - started:.6f}}}\n'
+    SPENT[0] = cpu_seconds()
+    used = f',"c":{SPENT[0] - spent:.6f},"w":{NOW() - started:.6f}}}\n'
     raw = (line[:-1] + used).encode("ascii")
     while raw:
         raw = raw[program.WRITE(program.REPLIES, raw) :]

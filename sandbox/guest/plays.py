@@ -1,7 +1,8 @@
 """Plays of one environment program, kept apart, and what can be asked of each.
 
 A `Stage` holds the compiled program and the play that is on it now. Requests are the dicts of
-`Session.submit`; each returns the dict that stands in its outcome, or raises what the program raised.
+`Session.submit`; each returns the dict that stands in its outcome, or raises what the program
+raised.
 """
 
 import importlib.abc
@@ -247,7 +248,7 @@ def holds(test, state):
 
 
 def step_fault(observation, reward, terminated, truncated, extra):
-    """Name the first field of a step whose type is not exactly the contract's; "" where all hold."""
+    """Name the first field of a step whose type is not exactly the contract's, or nothing."""
     wanted = (
         ("observation", observation, (str,)),
         ("reward", reward, (int, float)),

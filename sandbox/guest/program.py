@@ -1,8 +1,8 @@
 """What a forked child does in the modes `run` and `call`.
 
 `run` executes a program as `__main__`; nothing but its stdio is open. `call` loads a program and
-calls one function on many inputs; each answer is one line of JSON on the answer descriptor. Names in
-this file avoid the words that a program hunting for answers would look for.
+calls one function on many inputs; each answer is one line of JSON on the answer descriptor. Names
+in this file avoid the words that a program hunting for answers would look for.
 """
 
 import atexit

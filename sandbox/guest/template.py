@@ -1,8 +1,9 @@
 """The template: a warm interpreter from which every program is forked; it never sees a request.
 
-Started by the dispatcher, which gives it file descriptor 3, a message socket. It takes `spawn` (with the
-descriptors of one program) and `kill` messages and reports `started`, `ended` and `failed`. What a
-program is told (source, inputs, requests) goes through that program's own pipe, after the fork.
+Started by the dispatcher, which gives it file descriptor 3, a message socket. It takes `spawn`
+(with the descriptors of one program) and `kill` messages and reports `started`, `ended` and
+`failed`. What a program is told (source, inputs, requests) goes through that program's own pipe,
+after the fork.
 
 Arguments: tier (gvisor or subprocess), then `numpy` where NumPy is to be loaded.
 """
@@ -38,8 +39,8 @@ class Template:
         self.isolated = tier == "gvisor"
         self.control = socket.socket(fileno=CONTROL)
         self.pids = {}  # pid -> number of the program
-        self.folders = {}  # pid -> temporary directory, where programs have no file system of their own
-        self.base_bytes = virtual_bytes()
+        self.folders = {}  # pid -> temporary directory, in the tier without mounts
+        self.base_bytes, self.resident_bytes = own_bytes()
 
     def run(self):
         wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -85,7 +86,8 @@ class Template:
         if pid:
             self.pids[pid] = message["id"]
             self.folders[pid] = folder
-            self.tell({"event": "started", "id": message["id"], "pid": pid})
+            told = {"id": message["id"], "pid": pid, "resident": self.resident_bytes}
+            self.tell({"event": "started", **told})
 
     def become_program(self, message, descriptors, folder):
         """Turn the forked child into the program; never returns."""
@@ -167,7 +169,7 @@ class Template:
             shutil.rmtree(folder, ignore_errors=True)
 
     def check_isolation(self):
-        """Refuse a runsc in which a child's mount or process is everybody's (builds before 2023)."""
+        """Refuse a runsc in which a child's mounts are everybody's (builds before 2023)."""
         ready_read, ready_write = os.pipe()
         go_read, go_write = os.pipe()
         pid = confine.clone_isolated()
@@ -199,9 +201,10 @@ def place_descriptors(descriptors):
     os.closerange(len(high), 4096)
 
 
-def virtual_bytes():
+def own_bytes():
+    """Bytes of address space and resident bytes of this process."""
     with open("/proc/self/statm") as statm:
-        return int(statm.read().split()[0]) * resource.getpagesize()
+        return [int(pages) * resource.getpagesize() for pages in statm.read().split()[:2]]
 
 
 def clean_environment():

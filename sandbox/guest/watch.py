@@ -30,14 +30,14 @@ class Watch:
         found = self.measure(children)
         guilty = []
         for child in children.values():
-            resident, cpu = found.get(child.number, (0, 0.0))
+            resident, own, cpu = found.get(child.number, (0, 0, 0.0))
             child.peak = max(child.peak, resident)
-            if resident > child.limits["memory_bytes"]:
+            if own > child.limits["memory_bytes"]:
                 guilty.append((child, "memory"))
             elif idle_due and self.works_while_idle(child, cpu):
                 guilty.append((child, "idle_cpu"))
         if idle_due:
-            self.idle_cpu = {n: found[n][1] for n in children if n in found}
+            self.idle_cpu = {n: found[n][2] for n in children if n in found}
         return guilty
 
     def works_while_idle(self, child, cpu):
@@ -49,8 +49,8 @@ class Watch:
         return child.idle_looks > 1 and cpu - before > IDLE_CPU_SECONDS
 
     def measure(self, children):
-        """Sum resident bytes and CPU seconds per program over /proc."""
-        owners = {(c.uid if self.by_user else c.pid): c.number for c in children.values()}
+        """Sum resident bytes, those beyond the template's, and CPU seconds of each program."""
+        owners = {(c.uid if self.by_user else c.pid): c for c in children.values()}
         sums = {}
         for name in os.listdir("/proc"):
             if not name.isdigit():
@@ -65,7 +65,9 @@ class Watch:
                 continue
             owner = owner if self.by_user else int(fields[3])
             if owner in owners:
-                resident, cpu = sums.get(owners[owner], (0, 0.0))
+                child, size = owners[owner], int(fields[21]) * PAGE
+                resident, own, cpu = sums.get(child.number, (0, 0, 0.0))
                 cpu += (int(fields[11]) + int(fields[12])) / TICKS
-                sums[owners[owner]] = (resident + int(fields[21]) * PAGE, cpu)
+                own += max(0, size - child.base_bytes)
+                sums[child.number] = (resident + size, own, cpu)
         return sums
