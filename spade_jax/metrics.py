@@ -69,7 +69,7 @@ METRICS = {
     "train/update_norm": "global norm of the parameter update",
     "train/parameter_norm": "global norm of the parameters",
     "train/learning_rate": "step size of this update",
-    "train/skipped_steps": "optimiser steps left out for a gradient that was not finite, so far",
+    "train/skipped_steps": "optimiser steps left out in this iteration: gradient not finite",
     "train/padding": "share of the batch's tokens that carry no weight for being padding",
     # Supervised start.
     "warmstart/loss": "cross-entropy of the supervised tokens, nats a token",
