@@ -36,7 +36,7 @@ class Box:
         self.process: subprocess.Popen | None = None
         self.failure = ""  # why no box can be started in this slot any more
         self._inbox: collections.deque[Callable[[], None]] = collections.deque()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._closing = False
         self._up = False  # the box has said that it is ready
@@ -87,16 +87,19 @@ class Box:
 
     def _serve(self) -> None:
         failures = 0
-        while not self._closing and failures < FAILED_STARTS:
-            reason = self._live_once()
-            failures = 0 if self._up else failures + 1
-            if failures and not self.ready.done():
-                break  # the first box of this slot: the crew itself will not start
-        if not self._closing:
-            self.failure = self.failure or f"a box did not start ({reason})"
-        if not self.ready.done():
-            self.ready.set_exception(RuntimeError(self.failure or "closed before it was ready"))
-        self._fail_everything(self.failure or "the sandbox is closed")
+        reason = "the thread of the box failed"  # a fault of ours: its traceback is on stderr
+        try:
+            while not self._closing and failures < FAILED_STARTS:
+                reason = self._live_once()
+                failures = 0 if self._up else failures + 1
+                if failures and not self.ready.done():
+                    break  # the first box of this slot: the crew itself will not start
+        finally:
+            if not self._closing:
+                self.failure = f"a box did not start ({reason})"
+            if not self.ready.done():
+                self.ready.set_exception(RuntimeError(self.failure or "closed before it was up"))
+            self._fail_everything(self.failure or "the sandbox is closed")
 
     def _live_once(self) -> str:
         """Start a box and serve it until it dies; say why it did."""
@@ -228,7 +231,10 @@ class Box:
             if not self.ready.done():
                 self.ready.set_result(head)
             return
-        program = self._programs.get(head.get("id"))
+        number = head.get("id")
+        if type(number) is not int:
+            raise frames.ProtocolError(f"a report of program {number!r:.50}")
+        program = self._programs.get(number)
         if program is None:
             return  # a closed session that still had something to say
         order = self._active.get(program.number)

@@ -26,7 +26,8 @@ def missing_message(path: str | None) -> str:
         f"{what}, so untrusted programs cannot be contained. As root on Debian, run "
         "`python -m sandbox install`, which installs it from Debian's backports; elsewhere put a "
         "build of 2023 or later on the PATH or name it with RUNSC_PATH. The tier `subprocess` "
-        "works without it but is no security boundary; it must be asked for and is never chosen silently."
+        "works without it but is no security boundary; it must be asked for, and nothing falls "
+        "back to it silently."
     )
 
 
@@ -103,7 +104,7 @@ def add_backports(release: str) -> pathlib.Path | None:
 
 
 def source_of(text: str, suite: str) -> str | None:
-    """Find a suite in apt sources, one-line or deb822; give `[options] mirror` as one line has it."""
+    """Find the mirror of a suite in apt sources of either form, as `[options] mirror`."""
     line = re.search(rf"^deb\s+((?:\[[^\]]*\]\s+)?\S+)\s+{re.escape(suite)}\s", text, re.M)
     if line:
         return line.group(1)

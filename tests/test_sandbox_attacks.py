@@ -1,12 +1,14 @@
 """Hostile and control programs: each gets the verdict its header names, and the box stays clean.
 
-Header: `# expect: verdict[|verdict]`, `# mode: run|call`, `# attack:`. A program of mode `call` has its
-`solve` called on INPUTS; the answers stay here. After each program a canary must find the box clean.
+Header: `# expect: verdict[|verdict]`, `# mode: run|call`, `# attack:`. A program of mode `call` has
+its `solve` called on INPUTS; the answers stay here. After each program a canary must find the box
+clean.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
 import pathlib
 import re
 import shutil
@@ -22,6 +24,7 @@ ANSWERS = [1, 14, 0, 16, 25]
 LIMITS = records.Limits(
     wall_seconds=3.0, cpu_seconds=2.0, memory_bytes=256 << 20, output_bytes=64 << 10
 )
+PATIENT = dataclasses.replace(LIMITS, wall_seconds=20.0, cpu_seconds=20.0)
 CANARY = """
 import os, socket
 left = [p for d in ("/tmp", "/dev/shm") for p in os.listdir(d)]
@@ -50,12 +53,16 @@ def verdict(outcome: records.Outcome, mode: str) -> str:
 
 
 def execute(boxes: crew.Crew, file: pathlib.Path) -> tuple[records.Outcome, records.Outcome]:
-    """Run one program and the canary after it."""
+    """Run one program and the canary after it.
+
+    Programs that are not about time get more of it, so that a busy machine does not decide.
+    """
+    limits = LIMITS if "timeout" in header(file, "expect") else PATIENT
     if header(file, "mode") == "call":
-        outcome = boxes.call(file.read_text(), "solve", INPUTS, LIMITS)
+        outcome = boxes.call(file.read_text(), "solve", INPUTS, limits)
     else:
         stdin = "x" * 3_000_000 if "stdin" in file.name else ""
-        outcome = boxes.run(file.read_text(), stdin, LIMITS)
+        outcome = boxes.run(file.read_text(), stdin, limits)
     return outcome, boxes.run(CANARY)
 
 
