@@ -21,6 +21,8 @@ PROBES = (  # actions of the probe plays, each play starting at another one
     "<answer></answer>",
 )
 
+FEW = 4  # seeds of players that win everywhere or nowhere
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cast:
@@ -67,7 +69,7 @@ def scripted(
     turns = domain.cheat_turns if cheat_turns is None else cheat_turns
     plays = []
     for name in names:
-        for seed in seeds:
+        for seed in seeds[:FEW] if name in ("empty", "echo") else seeds:
             play = trial.Play(
                 player=name,
                 seed=seed,

@@ -25,7 +25,6 @@ _OP_FAULT = {
     "hint": "hint_error",
     "tools": "contract",
     "criteria": "criteria_error",
-    "drop": INFRA,
 }
 
 
@@ -122,6 +121,11 @@ def replay(session, plays: Sequence[Play], *, cap: int) -> programs.Finding | No
     return None
 
 
+def drop(session, plays: Sequence[Play]) -> None:
+    """Free what the program holds for finished plays; the plays keep what they saw."""
+    _exchange(session, [_ask(play, "drop") for play in plays])
+
+
 def _begin(session, plays: Sequence[Play], cap: int) -> programs.Finding | None:
     requests = []
     for play in plays:
@@ -151,7 +155,6 @@ def _turn(session, plays: Sequence[Play]) -> programs.Finding | None:
         if play.player == "solution":
             requests += [_ask(play, "solution")]
     outcomes = iter(_exchange(session, requests))
-    ended = []
     for play, action in acting:
         finding = _read_step(play, action, next(outcomes))
         if play.player == "solution":
@@ -163,9 +166,6 @@ def _turn(session, plays: Sequence[Play]) -> programs.Finding | None:
         limit = play.max_turns if play.turns is None else min(play.turns, play.max_turns)
         if play.ended or len(play.steps) >= limit:
             play.live = False
-            ended.append(_ask(play, "drop"))
-    if ended:
-        _exchange(session, ended)
     return None
 
 

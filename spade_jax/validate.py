@@ -79,7 +79,7 @@ class ValidateConfig:
     max_source: int = 60_000  # characters of a program
     off: tuple[str, ...] = ()  # checks that are switched off, names of SWITCHABLE
     more_imports: tuple[str, ...] = ()  # modules allowed beside those of the setting
-    wall_seconds: float = 20.0  # one message to a program may take
+    wall_seconds: float = 10.0  # one message to a program may take
     memory_bytes: int = 512 << 20  # of one process
     concurrency: int = 8  # drafts in the sandbox at once
     seed: int = 0  # of the instances; each program gets its own, which it cannot foresee
@@ -250,6 +250,7 @@ def _try(candidate: _Candidate, crew, domain, config) -> trial.Play | programs.F
             finding = finding or _sound(group, config)
             if finding is not None:
                 return finding
+            trial.drop(session, group)
         finding = _replayed(candidate, crew, domain, config, seeds[0], cast)
         for name, check in (
             ("constant_task", checks.varied),
