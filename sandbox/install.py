@@ -31,6 +31,16 @@ def missing_message(path: str | None) -> str:
     )
 
 
+def mounts_advice(reason: str) -> str:
+    """What to do about a runsc whose self-test failed; nothing for other reasons."""
+    if "mounts" not in reason:
+        return ""
+    return (
+        " This runsc does not isolate mounts (builds before 2023 do not); install the one from "
+        "Debian's backports, or name another with RUNSC_PATH."
+    )
+
+
 def ensure_runsc() -> str:
     """Find runsc or install it; give its path.
 

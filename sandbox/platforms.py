@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from sandbox import box, records, work
+from sandbox import box, install, records, work
 
 CANDIDATES = ("ptrace", "systrap")
 PROGRAMS = 10
@@ -44,8 +44,9 @@ def choose(runsc: str, cache_folder: pathlib.Path, ground: Callable[[str], objec
             failures[candidate] = str(error) or f"no answer within {PROBE_SECONDS} s"
     if not seconds:
         raise records.SandboxUnavailable(
-            f"runsc ({runsc}) starts on no platform: {failures}. Run `python -m sandbox doctor`, "
-            "or ask for the tier `subprocess`, which is no security boundary."
+            f"runsc ({runsc}) starts on no platform: {failures}."
+            f"{install.mounts_advice(str(failures))} Run `python -m sandbox doctor`, or ask for the "
+            "tier `subprocess`, which is no security boundary."
         )
     best = min(seconds, key=seconds.get)
     measured = {"platform": best, "seconds": seconds, "failures": failures}

@@ -170,11 +170,7 @@ def broken_message(tier: str, reason: str, ground: Ground) -> str:
     for log in sorted(ground.folder.glob("box*.log")):
         words = log.read_text(errors="replace")[-600:].strip() or words
     text = f"No {tier} box can be started: {reason}."
-    if "mounts" in reason:
-        text += (
-            " This runsc does not isolate mounts (builds before 2023 do not); install the one from "
-            "Debian's backports, or name another with RUNSC_PATH."
-        )
+    text += install.mounts_advice(reason)
     text += f" Last words of a box: {words!r}." if words else ""
     return (
         f"{text} Run `python -m sandbox doctor` for a diagnosis. The tier `subprocess` works "

@@ -31,10 +31,11 @@ OPEN_FILES = 256
 DENIED = (
     "memfd_create shmget semget msgget mq_open unshare setns mount umount2 pivot_root chroot "
     "ptrace process_vm_readv process_vm_writev bpf perf_event_open keyctl add_key request_key "
-    "userfaultfd io_uring_setup kexec_load init_module finit_module delete_module swapon swapoff "
-    "reboot settimeofday clock_settime adjtimex clock_adjtime sethostname setdomainname acct quotactl "
-    "open_by_handle_at name_to_handle_at fanotify_init pidfd_getfd pidfd_open move_mount fsopen "
-    "fsmount open_tree mount_setattr personality kcmp syslog memfd_secret"
+    "userfaultfd io_uring_setup kexec_load init_module finit_module delete_module swapon "
+    "swapoff reboot settimeofday clock_settime adjtimex clock_adjtime sethostname "
+    "setdomainname acct quotactl open_by_handle_at name_to_handle_at fanotify_init "
+    "pidfd_getfd pidfd_open move_mount fsopen fsmount open_tree mount_setattr personality "
+    "kcmp syslog memfd_secret"
 ).split()
 NUMBERS = {
     "x86_64": (
