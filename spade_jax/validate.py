@@ -117,9 +117,8 @@ class Verdict:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Candidate:
-    """A draft whose text passed."""
+    """A draft's program whose text passed."""
 
-    draft: records.Draft
     source: str
     digest: str
     signature_K: np.ndarray
@@ -161,30 +160,22 @@ def examine(
 ) -> list[Verdict]:
     """Judge drafts; like `validate`, with the outcome of every check."""
     known = known or Known()
-    verdicts: dict[int, Verdict] = {}
-    waiting: list[tuple[int, _Candidate]] = []
-    for i, draft in enumerate(drafts):
-        found = read(draft, domain, config)
-        if isinstance(found, programs.Finding):
-            verdicts[i] = _refused(draft, found, config)
+    read_M = [read(draft, domain, config) for draft in drafts]
+    candidates = [found for found in read_M if isinstance(found, _Candidate)]
+    outcomes = _run(candidates, crew, domain, config, known)
+    taken, accepted, verdicts = set(known.digests), [], []
+    for draft, found in zip(drafts, read_M, strict=True):
+        outcome = found
+        if isinstance(found, _Candidate):
+            copied = found.digest in taken and "duplicate" not in config.off
+            outcome = _copied(found) if copied else outcomes[found.source]
+        if isinstance(outcome, programs.Finding):
+            verdicts.append(_refused(draft, outcome, config))
         else:
-            waiting.append((i, found))
-    accepted: list[_Candidate] = []
-    with concurrent.futures.ThreadPoolExecutor(max_workers=config.concurrency) as pool:
-        while waiting:
-            copies, wave, waiting = _next_wave(waiting, known, accepted, config)
-            for i, candidate in copies:
-                detail = f"digest {candidate.digest} is already there"
-                finding = programs.Finding(reason="duplicate", detail=detail)
-                verdicts[i] = _refused(candidate.draft, finding, config)
-            found = pool.map(lambda entry: _try_twice(entry[1], crew, domain, config), wave)
-            for (i, candidate), outcome in zip(wave, found, strict=True):
-                if isinstance(outcome, programs.Finding):
-                    verdicts[i] = _refused(candidate.draft, outcome, config)
-                else:
-                    verdicts[i] = _accepted(candidate, outcome, domain, config, known, accepted)
-                    accepted.append(candidate)
-    return [verdicts[i] for i in range(len(drafts))]
+            verdicts.append(_accepted(found, draft, outcome, domain, config, known, accepted))
+            accepted.append(found)
+            taken.add(found.digest)
+    return verdicts
 
 
 def read(
@@ -203,29 +194,40 @@ def read(
             return finding
     tree = programs.parse(source)
     return _Candidate(
-        draft=draft,
         source=source,
         digest=fingerprints.digest(tree),
         signature_K=fingerprints.signature(tree),
     )
 
 
-def _next_wave(waiting: list, known: Known, accepted: list, config: ValidateConfig):
-    """Split what waits into duplicates, the first program of each other digest, and the rest."""
-    taken = known.digests | {candidate.digest for candidate in accepted}
-    duplicates, wave, rest, digests = [], [], [], set()
-    for entry in waiting:
-        digest = entry[1].digest
-        if "duplicate" in config.off:
-            wave.append(entry)
-        elif digest in taken:
-            duplicates.append(entry)
-        elif digest in digests:
-            rest.append(entry)
-        else:
-            digests.add(digest)
-            wave.append(entry)
-    return duplicates, wave, rest
+def _run(candidates, crew, domain, config: ValidateConfig, known: Known) -> dict:
+    """Run each distinct program once; gives source -> what came of it.
+
+    Of programs with one digest the first runs alone: where it is accepted, the others are copies of
+    it and need not run. Nothing that is known already runs.
+    """
+    outcomes: dict[str, trial.Play | programs.Finding] = {}
+    settled = set() if "duplicate" in config.off else set(known.digests)
+    with concurrent.futures.ThreadPoolExecutor(max_workers=config.concurrency) as pool:
+        for first_only in (True, False):
+            wave: dict[str, _Candidate] = {}
+            digests = set(settled)
+            for candidate in candidates:
+                if candidate.digest not in digests and candidate.source not in outcomes:
+                    wave[candidate.source] = candidate
+                    if first_only:
+                        digests.add(candidate.digest)
+            found = pool.map(lambda c: _try_twice(c, crew, domain, config), wave.values())
+            for candidate, outcome in zip(wave.values(), found, strict=True):
+                outcomes[candidate.source] = outcome
+                if "duplicate" not in config.off and isinstance(outcome, trial.Play):
+                    settled.add(candidate.digest)
+    return outcomes
+
+
+def _copied(candidate: _Candidate) -> programs.Finding:
+    detail = f"digest {candidate.digest} is already there"
+    return programs.Finding(reason="duplicate", detail=detail)
 
 
 def _try_twice(candidate: _Candidate, crew, domain, config) -> trial.Play | programs.Finding:
@@ -328,8 +330,9 @@ def _degenerate(session, cast, domain, config: ValidateConfig, seeds) -> program
     return programs.Finding(reason="degenerate", detail=detail)
 
 
-def _accepted(candidate: _Candidate, play: trial.Play, domain, config, known, accepted) -> Verdict:
-    draft = candidate.draft
+def _accepted(
+    candidate: _Candidate, draft: records.Draft, play: trial.Play, domain, config, known, accepted
+) -> Verdict:
     mates = [other.signature_K for other in accepted]
     members_PK = np.stack([*known.signatures_PK, *mates]) if mates else known.signatures_PK
     similarity_P = fingerprints.similarity(candidate.signature_K, members_PK)

@@ -112,6 +112,15 @@ def test_a_broken_first_copy_does_not_make_the_second_a_duplicate(crew):
     ]
 
 
+def test_many_copies_of_one_broken_program_run_once(crew):
+    counting = CountingCrew(crew)
+    loop = broken_programs.GAME.replace("self.turns += 1", "return None")
+    drafts = [draft(loop, uid) for uid in range(12)]
+    found = validate.validate(drafts, counting, domains.get("games"), QUICK)
+    assert [(f.uid, f.reason) for f in found] == [(uid, "contract") for uid in range(12)]
+    assert len(counting.messages) == 1
+
+
 def test_pool_members_make_duplicates_without_running_anything():
     tree = programs.parse(broken_programs.COMPACT)
     known = validate.Known(
