@@ -45,8 +45,8 @@ def choose(runsc: str, cache_folder: pathlib.Path, ground: Callable[[str], objec
     if not seconds:
         raise records.SandboxUnavailable(
             f"runsc ({runsc}) starts on no platform: {failures}."
-            f"{install.mounts_advice(str(failures))} Run `python -m sandbox doctor`, or ask for the "
-            "tier `subprocess`, which is no security boundary."
+            f"{install.mounts_advice(str(failures))} Run `python -m sandbox doctor`, or ask for "
+            "the tier `subprocess`, which is no security boundary."
         )
     best = min(seconds, key=seconds.get)
     measured = {"platform": best, "seconds": seconds, "failures": failures}

@@ -20,7 +20,7 @@ from collections.abc import Callable
 
 from sandbox import bundle, install, janitor, platforms, records
 
-STATE_FOLDER = pathlib.Path(tempfile.gettempdir()) / "spade_jax_sandbox"
+STATE_FOLDER = pathlib.Path(tempfile.gettempdir()) / f"spade_jax_sandbox-{os.geteuid()}"
 CACHE_FOLDER = pathlib.Path("~/.cache/spade_jax_sandbox").expanduser()
 LAUNCHER = pathlib.Path(__file__).parent / "launcher.py"
 WARNING = (
@@ -155,9 +155,18 @@ def make_ground(config, tier: str, *, runsc: str, root: bundle.Root | None = Non
 
 
 def make_folder(state_folder: pathlib.Path) -> pathlib.Path:
-    """Make the run directory of this crew and write down who owns it."""
+    """Make the run directory of this crew and write down who owns it.
+
+    Raises:
+      records.SandboxUnavailable: the folder above it belongs to somebody else.
+    """
     folder = state_folder / f"run-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-    state_folder.mkdir(parents=True, exist_ok=True)
+    state_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if state_folder.stat().st_uid != os.geteuid():
+        raise records.SandboxUnavailable(
+            f"crew.state_folder={state_folder} belongs to user {state_folder.stat().st_uid}, not to "
+            f"{os.geteuid()}; name another folder, since its owner could change what boxes see."
+        )
     folder.mkdir(mode=0o700)
     (folder / "scratch").mkdir()
     janitor.write_owner(folder)
