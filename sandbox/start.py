@@ -164,8 +164,8 @@ def make_folder(state_folder: pathlib.Path) -> pathlib.Path:
     state_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     if state_folder.stat().st_uid != os.geteuid():
         raise records.SandboxUnavailable(
-            f"crew.state_folder={state_folder} belongs to user {state_folder.stat().st_uid}, not to "
-            f"{os.geteuid()}; name another folder, since its owner could change what boxes see."
+            f"crew.state_folder={state_folder} belongs to user {state_folder.stat().st_uid}, not "
+            f"to {os.geteuid()}; name another, since its owner could change what boxes see."
         )
     folder.mkdir(mode=0o700)
     (folder / "scratch").mkdir()
