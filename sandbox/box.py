@@ -32,13 +32,14 @@ class Box:
         self.launch, self.tier, self.window = launch, tier, window
         self.ready: concurrent.futures.Future[dict] = concurrent.futures.Future()
         self.generation = 0
+        self.given = 0  # programs so far
         self.load = 0  # sessions open and jobs waiting, for the choice of a box
         self.process: subprocess.Popen | None = None
         self.failure = ""  # why no box can be started in this slot any more
         self._inbox: collections.deque[Callable[[], None]] = collections.deque()
         self._lock = threading.RLock()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._closing = False
+        self._closing = self._retiring = False
         self._up = False  # the box has said that it is ready
         self._finished = ""  # why the thread has ended
         self._next_number = 1
@@ -66,6 +67,7 @@ class Box:
     def add(self, program: work.Program) -> None:
         """Take a program: a job is queued, a session is opened at once."""
         self.load += 1
+        self.given += 1
         self.submit(lambda: self._add(program))
 
     def order(self, order: work.Order) -> None:
@@ -75,6 +77,16 @@ class Box:
     def release(self, program: work.Program) -> None:
         """Close a session."""
         self.submit(lambda: self._release(program))
+
+    def retire(self) -> None:
+        """Take nothing more and end after the last program; the caller adds none from here on."""
+        self._retiring = True
+        self.submit(lambda: None)
+
+    @property
+    def finished(self) -> bool:
+        """The thread has ended, and the box with it."""
+        return bool(self._finished)
 
     def close(self) -> None:
         """Kill the box and end the thread; everything still asked of it answers `infra`."""
@@ -128,6 +140,9 @@ class Box:
         inlet, outlet = process.stdin.fileno(), process.stdout.fileno()
         while not self._closing:
             self._take_inbox()
+            if self._retiring and not self._programs and not self._inbox:
+                self._closing = True
+                break
             if self._up:
                 self._dispatch()
             events = self._wait(inlet, outlet)

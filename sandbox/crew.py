@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import itertools
 import os
 import pathlib
 import re
+import threading
 from typing import Any
 
 from sandbox import box, records, start, work
@@ -37,6 +39,7 @@ class CrewConfig:
         "mpmath",
         "antlr4",
     )  # importable in a box where installed here, beside the standard library
+    recycle_programs: int = 1000  # a box is replaced after so many, since its memory creeps up
     runsc: str = ""  # path of runsc; empty: RUNSC_PATH, then PATH
     state_folder: pathlib.Path = start.STATE_FOLDER  # run directories of crews, swept at start
     cache_folder: pathlib.Path = start.CACHE_FOLDER  # the measured platform of this machine
@@ -46,10 +49,11 @@ class CrewConfig:
             raise ValueError(f"crew.tier={self.tier!r}: choose one of {', '.join(TIERS)}.")
         if self.platform not in PLATFORMS:
             raise ValueError(f"crew.platform={self.platform!r}: choose one of {PLATFORMS}.")
-        if self.boxes < 0 or self.window < 1:
+        if self.boxes < 0 or self.window < 1 or self.recycle_programs < 1:
             raise ValueError(
-                f"crew.boxes={self.boxes}, crew.window={self.window}: "
-                "set boxes >= 0 (0: one per processor) and window >= 1."
+                f"crew.boxes={self.boxes}, crew.window={self.window}, "
+                f"crew.recycle_programs={self.recycle_programs}: set boxes >= 0 (0: one per "
+                "processor), the others >= 1."
             )
 
 
@@ -64,12 +68,20 @@ class Crew:
         self.config = config or CrewConfig()
         self._ground = start.prepare(self.config)
         self.tier = self._ground.tier
+        self._lock = threading.Lock()
+        self._closed = False
+        self._slots = itertools.count()
+        self._retired: list[box.Box] = []
         count = self.config.boxes or len(os.sched_getaffinity(0))
-        self.boxes = [
-            box.Box(launch=self._ground.launcher(i), tier=self.tier, window=self.config.window)
-            for i in range(count)
-        ]
+        self.boxes = [self._new_box() for _ in range(count)]
         self._wait_until_ready()
+
+    def _new_box(self) -> box.Box:
+        return box.Box(
+            launch=self._ground.launcher(next(self._slots)),
+            tier=self.tier,
+            window=self.config.window,
+        )
 
     def _wait_until_ready(self) -> None:
         try:
@@ -138,7 +150,7 @@ class Crew:
             lines=lines,
             future=concurrent.futures.Future(),
         )
-        self._least_loaded().add(program)
+        self._place(program)
         return program.future
 
     def open(
@@ -167,17 +179,25 @@ class Crew:
             limits=limits or records.Limits(),
             first=work.request_line(order),
         )
-        home = self._least_loaded()
-        home.add(program)
-        return Session(home, program)
+        return Session(self._place(program), program)
 
-    def _least_loaded(self) -> box.Box:
-        alive = [b for b in self.boxes if not b.failure] or self.boxes
-        return min(alive, key=lambda b: b.load)
+    def _place(self, program: work.Program) -> box.Box:
+        """Give a program to the box with the least to do; replace that box when it is worn."""
+        with self._lock:
+            alive = [b for b in self.boxes if not b.failure] or self.boxes
+            home = min(alive, key=lambda b: b.load)
+            home.add(program)
+            if home.given >= self.config.recycle_programs and not self._closed:
+                self.boxes[self.boxes.index(home)] = self._new_box()
+                self._retired = [b for b in self._retired if not b.finished] + [home]
+                home.retire()
+            return home
 
     def close(self) -> None:
         """End every box and remove the run directory; what is still asked answers `infra`."""
-        for one in self.boxes:
+        with self._lock:
+            self._closed = True
+        for one in self.boxes + self._retired:
             one.close()
         self._ground.remove()
 

@@ -181,3 +181,21 @@ def test_hung_programs_do_not_hold_up_the_others(tier, tmp_path):
     for i, outcome in enumerate(found):
         expected = ("timeout", "") if i % 8 == 0 else ("ok", f"{i}\n")
         assert (outcome.status, outcome.stdout) == expected, outcome
+
+
+@both_tiers
+def test_worn_boxes_are_replaced_and_open_sessions_keep_theirs(tier, tmp_path):
+    config = crew.CrewConfig(tier=tier, boxes=1, recycle_programs=3, state_folder=tmp_path)
+    with crew.Crew(config) as boxes:
+        first = boxes.boxes[0]
+        session = boxes.open(IDLE)
+        assert session.step([LOAD])[0].status == "ok"
+        assert [boxes.run(f"print({i})").stdout for i in range(8)] == [f"{i}\n" for i in range(8)]
+        assert boxes.boxes[0] is not first and not first.finished
+        assert session.step([{"op": "reset", "play": 0, "seed": 0}])[0].status == "ok"
+        session.close()
+        deadline = time.monotonic() + 10
+        while not first.finished and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert first.finished and boxes.run("print(1)").status == "ok"
+    assert not processes_of(tmp_path)
