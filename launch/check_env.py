@@ -98,7 +98,7 @@ def as_text(path: pathlib.Path, verdict: validate.Verdict, in_full: bool) -> str
         head = f"refused   {path}: {verdict.finding.reason} ({meaning}): {verdict.finding.detail}"
     if not in_full:
         return head
-    lines = [f"  {mark:12}{name}" for name, mark in verdict.checks.items()]
+    lines = [f"  {mark:18}{name}" for name, mark in verdict.checks.items()]
     return "\n".join([head, *lines])
 
 

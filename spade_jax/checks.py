@@ -99,22 +99,24 @@ def winnable(cast: casting.Cast) -> programs.Finding | None:
 
 
 def answer_hidden(cast: casting.Cast) -> programs.Finding | None:
-    """The answer of a task that one answer wins cannot be read off a fixed place of the text.
+    """What wins next cannot be read off a fixed place of the text, before any turn.
 
-    Games that take several moves are left out: their moves are rightly listed.
+    A task that one answer wins must not tell it after a wrong answer either.
     """
-    solvers = [play for play in cast.solvers if play.first_solution is not None]
-    if not solvers or any(len(play.steps) != 1 or play.value != WIN for play in solvers):
-        return None
-    place = leaks.place_of_answer(
-        [play.observation for play in solvers], [_bare(play.first_solution) for play in solvers]
-    )
-    if place is None:
-        later = [p for p in cast.probes if len(p.steps) > 1 and p.first_solution is not None]
-        place = leaks.place_of_answer(
-            [play.steps[0].observation for play in later],
-            [_bare(play.first_solution) for play in later],
-        )
+    solvers = [play for play in cast.solvers if play.value == WIN]
+    moves = [
+        (_seen_before(play, turn), _bare(step.action))
+        for play in solvers
+        for turn, step in enumerate(play.steps)
+    ]
+    place = leaks.place_of_answer(*_columns(moves))
+    if place is None and solvers and all(len(play.steps) == 1 for play in solvers):
+        told = [
+            (play.steps[0].observation, _bare(play.first_solution))
+            for play in cast.probes
+            if len(play.steps) > 1 and play.first_solution is not None
+        ]
+        place = leaks.place_of_answer(*_columns(told))
     if place is None:
         return None
     return programs.Finding(reason="answer_visible", detail=f"the answer stands {place}"[:300])
@@ -126,6 +128,14 @@ def cheat_rates(plays: Sequence[trial.Play]) -> dict[str, float]:
     for play in plays:
         values.setdefault(play.player, []).append(max(0.0, play.value))
     return {player: sum(earned) / len(earned) for player, earned in values.items()}
+
+
+def _seen_before(play: trial.Play, turn: int) -> str:
+    return play.steps[turn - 1].observation if turn else play.observation
+
+
+def _columns(pairs: Sequence[tuple[str, str]]) -> tuple[list[str], list[str]]:
+    return [text for text, _ in pairs], [answer for _, answer in pairs]
 
 
 def _bare(solution: str) -> str:

@@ -16,7 +16,7 @@ LEAST = 4  # seeds below which nothing is concluded
 CONTEXT = 3  # words that may name a place
 MAX_READ = 20_000  # characters of an observation that are searched
 
-_TOKEN = re.compile(r"-?\d+(?:\.\d+)?|[^\W\d_]+|[^\w\s]|_")
+_TOKEN = re.compile(r"(?<![\w.])-\d+(?:\.\d+)?|\d+(?:\.\d+)?|[^\W\d_]+|[^\w\s]|_")
 
 
 def place_of_answer(observations: Sequence[str], answers: Sequence[str]) -> str | None:
@@ -30,7 +30,7 @@ def place_of_answer(observations: Sequence[str], answers: Sequence[str]) -> str 
         return None
     counts: collections.Counter = collections.Counter()
     for observation, answer in zip(observations, answers, strict=True):
-        counts.update(set(_places(tokens(observation[:MAX_READ]), tokens(answer))))
+        counts.update(_all_places(tokens(observation[:MAX_READ]), tokens(answer)))
     if not counts:
         return None
     place, hits = max(counts.items(), key=lambda item: (item[1], item[0]))
@@ -43,6 +43,15 @@ def place_of_answer(observations: Sequence[str], answers: Sequence[str]) -> str 
 def tokens(text: str) -> list[str]:
     """Cut a text into numbers, words and signs, case folded."""
     return [token.lower() for token in _TOKEN.findall(text)]
+
+
+def _all_places(text: list[str], answer: list[str]) -> set[str]:
+    """Collect places; an answer of several words is also sought without the signs between them."""
+    found = set(_places(text, answer))
+    words = [token for token in answer if token[-1].isalnum()]
+    if len(words) > 1:
+        found |= set(_places([token for token in text if token[-1].isalnum()], words))
+    return found
 
 
 def _places(text: list[str], answer: list[str]) -> Iterator[str]:

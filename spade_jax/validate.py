@@ -21,6 +21,7 @@ from spade_jax import casting, checks, fingerprints, players, programs, records,
 from spade_jax.domains import domain as domain_lib
 
 INFRA = trial.INFRA
+NOT_APPLICABLE = "nothing to check"  # mark of a check whose subject the program lacks
 CHECKS = {  # reason -> what it means, in the order of the checks
     "no_program": "the reply holds no program",
     "too_long": "the program is longer than the cap",
@@ -112,7 +113,7 @@ class Verdict:
     uid: int
     environment: records.Environment | None  # None where it is refused
     finding: programs.Finding | None  # why, None where it is accepted
-    checks: dict[str, str]  # reason -> "pass", "fail", "off" or "not reached"
+    checks: dict[str, str]  # reason -> "pass", "fail", "off", "not reached" or NOT_APPLICABLE
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -333,9 +334,10 @@ def _degenerate(session, cast, domain, config: ValidateConfig, seeds) -> program
 def _accepted(
     candidate: _Candidate, draft: records.Draft, play: trial.Play, domain, config, known, accepted
 ) -> Verdict:
-    mates = [other.signature_K for other in accepted]
-    members_PK = np.stack([*known.signatures_PK, *mates]) if mates else known.signatures_PK
-    similarity_P = fingerprints.similarity(candidate.signature_K, members_PK)
+    near = fingerprints.similarity(candidate.signature_K, known.signatures_PK).max(initial=0.0)
+    if accepted:
+        mates_MK = np.stack([other.signature_K for other in accepted])
+        near = max(near, fingerprints.similarity(candidate.signature_K, mates_MK).max())
     environment = records.Environment(
         uid=draft.uid,
         source=candidate.source,
@@ -346,11 +348,18 @@ def _accepted(
         class_name=play.class_name,
         digest=candidate.digest,
         max_turns=play.max_turns,
-        similarity=float(similarity_P.max(initial=0.0)),
+        similarity=float(near),
     )
-    return Verdict(
-        uid=draft.uid, environment=environment, finding=None, checks=_marks(None, config)
-    )
+    marks = _marks(None, config)
+    for name, has in (
+        ("criteria_error", play.criteria is not None),
+        ("criteria_true_at_reset", play.criteria is not None),
+        ("unwinnable", play.has_solution),
+        ("answer_visible", play.has_solution),
+    ):
+        if not has and marks[name] == "pass":
+            marks[name] = NOT_APPLICABLE
+    return Verdict(uid=draft.uid, environment=environment, finding=None, checks=marks)
 
 
 def _refused(draft: records.Draft, finding: programs.Finding, config: ValidateConfig) -> Verdict:
