@@ -74,12 +74,20 @@ def _places(text: list[str], answer: list[str]) -> Iterator[str]:
 
 
 def _in_sequence(text: list[str], start: int, size: int) -> bool:
-    """Tell whether an occurrence is one item among others of its kind, as in a list."""
+    """Tell whether an occurrence is an item of a list: brackets or commas, or three in a row."""
     before = text[start - 1] if start else ""
     after = text[start + size] if start + size < len(text) else ""
     if before in ("[", ",") or after == ",":
         return True
-    return size == 1 and any(_kind(token) == _kind(text[start]) != "" for token in (before, after))
+    kind = _kind(text[start])
+    if size > 1 or not kind:
+        return False
+    first = last = start
+    while first > 0 and _kind(text[first - 1]) == kind:
+        first -= 1
+    while last + 1 < len(text) and _kind(text[last + 1]) == kind:
+        last += 1
+    return last - first >= 2
 
 
 def _kind(token: str) -> str:

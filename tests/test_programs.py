@@ -232,6 +232,7 @@ def instances(ask, solve, count=10):
         (lambda xs, a: f"total {xs} is what? {a}", sum, True),
         (lambda xs, a: f"{a} is the total of {xs}", sum, True),
         (lambda xs, a: f"reverse {xs} ({'-'.join(map(str, a))})", lambda xs: xs[::-1], True),
+        (lambda xs, a: f"calc {xs[0]}*{xs[1]} {a}", lambda xs: xs[0] * xs[1], True),
         (lambda xs, a: f"total {xs}", sum, False),
         (lambda xs, a: f"sort {xs}", sorted, False),
         (lambda xs, a: f"largest of {xs}", max, False),
