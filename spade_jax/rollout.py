@@ -1,8 +1,9 @@
 """Play episodes: both arms, all live plays at once, one function.
 
 In: a table of environments with seeds. Out: one `Episode` per (environment, seed, arm, play).
-One sandbox process serves all plays of a group; what a program does wrong is an outcome and costs
-its episode, never the run.
+One sandbox process serves all plays of a group. What a program does wrong is an outcome: an
+exception or a broken contract costs its episode, the end of a process the plays still alive in it,
+and nothing costs the run.
 Source: SPADE (arXiv:2608.19197) section 4; differs in that both arms share seeds, limits and code.
 """
 
@@ -10,13 +11,12 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
-from spade_jax import records
+from spade_jax import hosting, records
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,6 +41,9 @@ class RolloutConfig:
             raise ValueError(
                 f"rollout.hinted_plays={self.hinted_plays} must lie in 0..plays={self.plays}."
             )
+        for name in ("environments", "seeds", "max_turns", "max_tokens", "processes"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"rollout.{name}={getattr(self, name)}: set it to at least 1.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,18 +77,19 @@ class Played:
 
     episodes: list[records.Episode]
     hint_refusals: collections.Counter  # reason -> groups whose hinted arm was left out
-    dropped: int  # hinted plays left out with them
+    dropped: int  # hinted plays left out with them; plays at fault stay in `episodes`
     transcripts: list[tuple[str, str]]  # (first observation, reply texts) in episode order
 
 
 @dataclasses.dataclass
 class _Play:
     group: Group
+    number: int  # of its group
     arm: int
-    play: int
+    play: int  # 0 .. G-1; _PROBE for the play that is only asked for the hint
     index: int  # id of the play inside its process
     key: tuple  # process that hosts it
-    seeds_T: Sequence[int]  # sampler seed of each turn
+    seeds_T: Sequence[int] = ()  # sampler seed of each turn
     prompt_ids: tuple[int, ...] = ()
     pending_ids: tuple[int, ...] = ()
     observation: str = ""
@@ -95,7 +99,20 @@ class _Play:
     detail: str = ""
     truncated: bool = False
     live: bool = True
+    left_out: bool = False  # its hint may not be shown
     replies: list[str] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Help:
+    """What the hinted arm of a group is shown."""
+
+    hint: str | None = None
+    reason: str = ""  # why none may be shown
+    broken: Any = None  # outcome that ended the question, None where it was answered
+
+
+_PROBE = -1
 
 
 def play(
@@ -108,34 +125,46 @@ def play(
     Raises:
       nothing for faults of programs or of the sandbox: they are in `Episode.fault`.
     """
-    plays = _lay_out(groups, config, rng)
-    refusals = collections.Counter()
-    kept: list[_Play] = []
-    waves = _waves(plays, config.processes)
-    for wave in waves:
-        kept.extend(_play_wave(wave, world, config, refusals))
+    plays, probes = _lay_out(groups, config, rng)
+    helps: dict[int, _Help] = {}  # by number of the group
+    for wave in _waves(plays, config.processes):
+        _play_wave(wave, probes, world, config, helps)
+    kept = [p for p in plays if not p.left_out]
+    refused = sorted({p.number for p in plays if p.left_out})
     return Played(
         episodes=[_episode(p) for p in kept],
-        hint_refusals=refusals,
+        hint_refusals=collections.Counter(helps[number].reason for number in refused),
         dropped=len(plays) - len(kept),
         transcripts=[(p.observation, "\n> ".join(p.replies)) for p in kept],
     )
 
 
-def _lay_out(groups, config, rng) -> list[_Play]:
-    plays = []
+def _lay_out(groups, config, rng) -> tuple[list[_Play], list[_Play]]:
+    """List all plays, and one probe for each group with a hinted arm.
+
+    The probe is a play that nobody plays: hint() and solution() are asked of it, so that calling
+    them cannot change a play of either arm.
+    """
+    plays, probes = [], []
     members = collections.Counter()
+
+    def place(group, number, arm, index, seeds_T, key) -> _Play:
+        members[key] += 1
+        return _Play(
+            group=group, number=number, arm=arm, play=index, index=members[key] - 1, key=key,
+            seeds_T=seeds_T,
+        )  # fmt: skip
+
     for number, group in enumerate(groups):
         for arm, count in enumerate(group.plays):
             for index in range(count):
                 key = _process_key(config.isolation, number, group, arm, index)
                 seeds_T = rng.integers(0, 2**32, size=config.max_turns, dtype=np.uint32)
-                plays.append(
-                    _Play(group=group, arm=arm, play=index, index=members[key], key=key,
-                          seeds_T=seeds_T)
-                )  # fmt: skip
-                members[key] += 1
-    return plays
+                plays.append(place(group, number, arm, index, seeds_T, key))
+        if group.plays[records.HINTED]:
+            key = _process_key(config.isolation, number, group, records.HINTED, 0)
+            probes.append(place(group, number, records.HINTED, _PROBE, (), key))
+    return plays, probes
 
 
 def _process_key(isolation: str, number: int, group: Group, arm: int, index: int) -> tuple:
@@ -158,87 +187,101 @@ def _waves(plays: list[_Play], processes: int) -> list[list[_Play]]:
     ]
 
 
-def _play_wave(plays, world: World, config: RolloutConfig, refusals) -> list[_Play]:
-    sessions = {}
+def _play_wave(plays, probes, world: World, config: RolloutConfig, helps: dict[int, _Help]) -> None:
+    first = {p.key: p.group for p in reversed(plays)}
+    hosts = hosting.Hosts(lambda key: world.open(first[key].environment, int(first[key].seed)))
     try:
         for p in plays:
-            if p.key not in sessions:
-                sessions[p.key] = world.open(p.group.environment, p.group.seed)
-        plays = _begin(plays, sessions, world, refusals)
+            hosts.start(p.key)
+        _begin(plays, [p for p in probes if p.key in first], hosts, world, helps)
         for turn in range(config.max_turns):
             live = [p for p in plays if p.live]
-            if not live:
-                break
-            _take_turn(live, turn, sessions, world, config)
+            if live:
+                _take_turn(live, turn, hosts, world, config)
         for p in plays:
             p.truncated |= p.live
             p.live = False
-        return plays
     finally:
-        for session in sessions.values():
-            session.close()
+        hosts.close()
 
 
-def _begin(plays, sessions, world: World, refusals) -> list[_Play]:
+def _begin(plays, probes, hosts, world: World, helps: dict[int, _Help]) -> None:
     """Load and reset every play, ask each group for its hint, and write the first prompts."""
-    requests = []
-    for p in plays:
-        seed = int(p.group.seed)
-        cap = p.group.environment.max_turns
-        requests.append(
-            [
-                {"op": "load", "play": p.index, "seed": seed, "max_turns": cap,
-                 "pacing": "respect"},
-                {"op": "reset", "play": p.index, "seed": seed},
-                {"op": "tools", "play": p.index},
-                *([{"op": "hint", "play": p.index}, {"op": "solution", "play": p.index}]
-                  if p.arm == records.HINTED else []),
-            ]
-        )  # fmt: skip
-    answers = _ask(plays, requests, sessions, world)
-    kept = []
-    for p, outcomes in zip(plays, answers, strict=True):
-        if _set_off(p, outcomes, world, refusals):
-            kept.append(p)
-    return kept
+    messages = [hosting.Message(key=p.key, requests=_opening(p)) for p in plays]
+    for p in probes:
+        asked = [{"op": op, "play": p.index} for op in ("hint", "solution", "drop")]
+        messages.append(hosting.Message(key=p.key, requests=_opening(p)[:2] + asked))
+    answers = hosts.ask(messages)
+    for p, outcomes in zip(probes, answers[len(plays) :], strict=True):
+        helps[p.number] = _read_help(p, outcomes, world)
+    for p, outcomes in zip(plays, answers[: len(plays)], strict=True):
+        _set_off(p, outcomes, world, helps)
 
 
-def _set_off(p: _Play, outcomes, world: World, refusals) -> bool:
-    """Write the first prompt of one play; False leaves it out (its hint may not be shown)."""
-    for outcome in outcomes[:3]:
+def _opening(p: _Play) -> list[dict]:
+    """Requests that start a play, the same in both arms."""
+    seed = int(p.group.seed)
+    cap = p.group.environment.max_turns
+    return [
+        {"op": "load", "play": p.index, "seed": seed, "max_turns": cap, "pacing": "respect"},
+        {"op": "reset", "play": p.index, "seed": seed},
+        {"op": "tools", "play": p.index},
+    ]
+
+
+def _read_help(p: _Play, outcomes, world: World) -> _Help:
+    """Choose the hint of a group from what its probe answered."""
+    loaded, begun, own, answer = outcomes[:4]
+    for outcome, allowed in ((loaded, ()), (begun, ()), (own, ("error",)), (answer, ("error",))):
+        if outcome.status not in ("ok", *allowed):
+            return _Help(broken=outcome)
+    if answer.status == "error":
+        return _Help(reason="unchecked")
+    computed = hosting.text(own.value.get("hint")) if own.status == "ok" else None
+    solution = hosting.text(answer.value.get("solution"))
+    hint, reason = world.show_hint(p.group.environment, computed, solution)
+    return _Help(hint=hint, reason=reason)
+
+
+def _set_off(p: _Play, outcomes, world: World, helps: dict[int, _Help]) -> None:
+    """Write the first prompt of one play, or leave it out where its hint may not be shown."""
+    for outcome in outcomes:
         if outcome.status != "ok":
             _blame(p, outcome)
-            return True
-    observation = outcomes[1].value.get("observation")
-    if outcomes[1].value.get("contract") or not isinstance(observation, str):
-        p.live, p.fault = False, "environment"
-        p.detail = f"reset: {outcomes[1].value.get('contract')}"
-        return True
+            return
+    begun = outcomes[1].value
+    observation = hosting.text(begun.get("observation"))
+    if begun.get("contract") or observation is None:
+        _break(p, "reset", begun)
+        return
     hint = None
     if p.arm == records.HINTED:
-        own = outcomes[3].value.get("hint") if outcomes[3].status == "ok" else None
-        answer = outcomes[4].value.get("solution") if outcomes[4].status == "ok" else None
-        hint, reason = world.show_hint(p.group.environment, own, answer)
-        if hint is None:
-            if p.play == 0:
-                refusals[reason] += 1
-            return False
+        shown = helps[p.number]
+        if shown.broken is not None:
+            _blame(p, shown.broken)
+            return
+        if shown.hint is None:
+            p.live, p.left_out = False, True
+            return
+        hint = shown.hint
     tools = outcomes[2].value.get("tools")
+    tools = tools if isinstance(tools, list) and tools else None
     p.observation = observation if hint is None else f"{observation}\nHINT: {hint}"
     p.prompt_ids = tuple(world.start(p.group.environment, observation, hint, tools))
     p.pending_ids = p.prompt_ids
-    return True
 
 
-def _take_turn(live, turn: int, sessions, world: World, config: RolloutConfig) -> None:
+def _take_turn(live, turn: int, hosts, world: World, config: RolloutConfig) -> None:
     fits = []
     for p in live:
         if len(p.prompt_ids) + config.max_tokens > config.context_tokens:
             p.live, p.truncated = False, True
         else:
             fits.append(p)
+    if not fits:
+        return
     replies = world.generate([p.prompt_ids for p in fits], [int(p.seeds_T[turn]) for p in fits])
-    acting, requests = [], []
+    acting, messages = [], []
     for p, reply in zip(fits, replies, strict=True):
         text = world.text_of(reply)
         p.replies.append(text)
@@ -250,9 +293,19 @@ def _take_turn(live, turn: int, sessions, world: World, config: RolloutConfig) -
             p.live, p.truncated = False, True
             continue
         acting.append(p)
-        requests.append([{"op": "step", "play": p.index, "action": action}])
-    for p, outcomes in zip(acting, _ask(acting, requests, sessions, world), strict=True):
+        messages.append(
+            hosting.Message(
+                key=p.key,
+                requests=[_step(p, action)],
+                history=_opening(p) + [_step(p, past.action) for past in p.turns[:-1]],
+            )
+        )
+    for p, outcomes in zip(acting, hosts.ask(messages), strict=True):
         _advance(p, outcomes[0], world)
+
+
+def _step(p: _Play, action: str) -> dict:
+    return {"op": "step", "play": p.index, "action": action}
 
 
 def _advance(p: _Play, outcome, world: World) -> None:
@@ -261,80 +314,32 @@ def _advance(p: _Play, outcome, world: World) -> None:
         _blame(p, outcome)
         return
     step = outcome.value
-    reward = step.get("reward")
-    sound = isinstance(reward, int | float) and math.isfinite(reward)
-    if step.get("contract") or not sound or not isinstance(step.get("observation"), str):
-        p.live, p.fault, p.detail = False, "environment", f"step: {step.get('contract')}"
+    reward, observation = hosting.number(step.get("reward")), hosting.text(step.get("observation"))
+    terminated, truncated = step.get("terminated"), step.get("truncated")
+    typed = type(terminated) is bool and type(truncated) is bool
+    if step.get("contract") or reward is None or observation is None or not typed:
+        _break(p, "step", step)
         return
-    p.turns[-1] = dataclasses.replace(p.turns[-1], reward=float(reward))
-    if step["terminated"]:
-        p.live, p.value = False, min(1.0, max(-1.0, float(reward)))
-    elif step["truncated"]:
+    p.turns[-1] = dataclasses.replace(p.turns[-1], reward=reward)
+    if terminated:
+        p.live, p.value = False, min(1.0, max(-1.0, reward))
+    elif truncated:
         p.live, p.truncated = False, True
     else:
-        p.pending_ids = tuple(world.extend(step["observation"]))
+        p.pending_ids = tuple(world.extend(observation))
         p.prompt_ids = p.prompt_ids + p.turns[-1].reply.ids + p.pending_ids
-
-
-def _ask(plays, requests, sessions, world: World) -> list[list]:
-    """Send one batch per process, all processes at once; replay a lost process once."""
-    answers = _exchange(plays, requests, sessions)
-    lost = {p.key for p, got in zip(plays, answers, strict=True) if got[0].status == "infra"}
-    if not lost:
-        return answers
-    # A process that the sandbox lost is not the program's doing: start another, repeat what its
-    # plays did so far (programs are deterministic), and ask again. A second loss is masked.
-    for key in lost:
-        sessions[key].close()
-        first = next(p for p in plays if p.key == key)
-        sessions[key] = world.open(first.group.environment, first.group.seed)
-    again = [i for i, p in enumerate(plays) if p.key in lost]
-    history = [_history(plays[i]) for i in again]
-    repeated = _exchange(
-        [plays[i] for i in again],
-        [past + requests[i] for i, past in zip(again, history, strict=True)],
-        sessions,
-    )
-    for i, past, got in zip(again, history, repeated, strict=True):
-        answers[i] = got[len(past) :]
-    return answers
-
-
-def _history(p: _Play) -> list[dict]:
-    """Repeat what one play sent before its newest request."""
-    if not p.turns:
-        return []
-    seed = int(p.group.seed)
-    cap = p.group.environment.max_turns
-    past = [
-        {"op": "load", "play": p.index, "seed": seed, "max_turns": cap, "pacing": "respect"},
-        {"op": "reset", "play": p.index, "seed": seed},
-    ]
-    return past + [{"op": "step", "play": p.index, "action": t.action} for t in p.turns[:-1]]
-
-
-def _exchange(plays, requests, sessions) -> list[list]:
-    by_key: dict[tuple, list[int]] = {}
-    for i, p in enumerate(plays):
-        by_key.setdefault(p.key, []).append(i)
-    futures = {
-        key: sessions[key].submit([request for i in members for request in requests[i]])
-        for key, members in by_key.items()
-    }
-    answers: list[list] = [[] for _ in plays]
-    for key, members in by_key.items():
-        outcomes = futures[key].result()
-        start = 0
-        for i in members:
-            answers[i] = outcomes[start : start + len(requests[i])]
-            start += len(requests[i])
-    return answers
 
 
 def _blame(p: _Play, outcome) -> None:
     p.live = False
     p.fault = "infra" if outcome.status == "infra" else "environment"
     p.detail = f"{outcome.status}: {outcome.detail}"[:300]
+
+
+def _break(p: _Play, op: str, answer: dict) -> None:
+    """Note that a program's answer is not what the contract asks for."""
+    p.live, p.fault = False, "environment"
+    p.detail = f"{op}: {answer.get('contract') or 'a field has the wrong type'}"[:300]
 
 
 def _episode(p: _Play) -> records.Episode:
