@@ -15,7 +15,14 @@ from typing import Literal
 
 from spade_jax import records
 
-REASONS = ("none", "empty", "too_long", "fence", "leaks_answer", "leaks_tool_value")
+REASONS = (
+    "none",  # there is no hint
+    "empty",
+    "too_long",
+    "fence",
+    "leaks_answer",
+    "unchecked",  # solution() failed, so that nobody can say what would leak
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,7 +51,7 @@ def judge(hint: str | None, secrets: Sequence[str], config: HintConfig) -> Verdi
     Args:
       hint: the text, None where there is none.
       secrets: texts that would give the instance away: its solution, winning actions, tool values.
-        They are matched as whole words, so that an answer "7" is not found in "17".
+        They are matched as whole words: an answer "7" is found neither in "17" nor in "2.7".
     """
     if hint is None:
         return Verdict(hint=None, reason="none")
@@ -61,12 +68,16 @@ def judge(hint: str | None, secrets: Sequence[str], config: HintConfig) -> Verdi
 
 
 def holds(text: str, secret: str) -> bool:
-    """Tell whether `secret` stands in `text` as whole words, white space and case folded."""
+    """Tell whether `secret` stands in `text` as whole words, white space and case folded.
+
+    A word does not begin or end inside another word or inside a decimal number.
+    """
     words = " ".join(secret.lower().split())
     if not words:
         return False
     body = " ".join(text.lower().split())
-    return re.search(rf"(?<!\w){re.escape(words)}(?!\w)", body) is not None
+    pattern = rf"(?<!\w)(?<!\d\.){re.escape(words)}(?!\w)(?!\.\d)"
+    return re.search(pattern, body) is not None
 
 
 def write(
