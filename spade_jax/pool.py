@@ -9,12 +9,16 @@ mirrored here after each update.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from spade_jax import records
+
+SNIPPET_CHARACTERS = 2000  # of a program in the public memory file
+UNJUDGED = ("infra", "unplaced")  # reasons of waiting drafts that nobody refused: they are masked
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,7 +33,11 @@ class PoolConfig:
         if not 0.0 <= self.newest_share <= 1.0:
             raise ValueError(f"pool.newest_share={self.newest_share} must lie in [0, 1].")
         if self.slots < 1 or self.memory < 0:
-            raise ValueError(f"pool.slots={self.slots}, pool.memory={self.memory}: too small.")
+            raise ValueError(
+                f"pool.slots={self.slots}, pool.memory={self.memory}: set slots >= 1, memory >= 0."
+            )
+        if self.temperature <= 0:
+            raise ValueError(f"pool.temperature={self.temperature}: set it above 0.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,7 +46,7 @@ class Waiting:
 
     draft: records.Draft
     slot: int  # of its environment, -1 for a refused draft
-    reason: str  # of the refusal, "" for an environment, "infra" for a draft nobody could check
+    reason: str  # of the refusal, "" for an environment in play, or one of UNJUDGED
     penalty: float  # graded novelty penalty, known when it was admitted
     due: int  # iteration whose update credits it
 
@@ -109,10 +117,14 @@ def admit(pool: Pool, environments: Sequence[records.Environment], config: PoolC
 
 
 def draw(pool: Pool, count: int, config: PoolConfig, rng: np.random.Generator) -> list[int]:
-    """Choose the slots that play next, without replacement: newest generation first, then by rank.
+    """Choose the slots that play next, without replacement: a share of the newest, then by rank.
 
-    The rest follows prioritised level replay (arXiv:2010.03934): probability ~ rank^(-1/T) of the
-    score that the curriculum gave.
+    The share is drawn evenly from the newest generation. The rest is drawn from all others by
+    prioritised level replay (arXiv:2010.03934): probability ~ rank^(-1/T) of the score that the
+    curriculum gave. Retired slots play only where the others do not fill the table.
+
+    Returns:
+      the slots in rising order, `count` of them or as many as are alive.
     """
     alive = [p for p, environment in enumerate(pool.environments) if environment is not None]
     if not alive:
@@ -120,15 +132,10 @@ def draw(pool: Pool, count: int, config: PoolConfig, rng: np.random.Generator) -
     count = min(count, len(alive))
     newest = max(pool.environments[p].generation for p in alive)
     fresh = [p for p in alive if pool.environments[p].generation == newest]
-    first = fresh if len(fresh) <= count else list(rng.choice(fresh, size=count, replace=False))
-    quota = max(round(config.newest_share * count), count - (len(alive) - len(fresh)))
-    chosen = [int(p) for p in first[: min(quota, len(first))]]
-    rest = [p for p in alive if p not in set(chosen) and not pool.retired_P[p]]
-    rest += [p for p in alive if p not in set(chosen) and pool.retired_P[p]]
-    missing = count - len(chosen)
-    if missing > 0:
-        chosen.extend(_by_rank(pool, rest, missing, config.temperature, rng))
-    return sorted(chosen)
+    wanted = round(config.newest_share * count)
+    chosen = [int(p) for p in rng.permutation([p for p in fresh if not pool.retired_P[p]])[:wanted]]
+    rest = [p for p in alive if p not in set(chosen)]
+    return sorted(chosen + _by_rank(pool, rest, count - len(chosen), config.temperature, rng))
 
 
 def settle(pool: Pool, win_rate_P, regret_P, score_P, retired_P) -> None:
@@ -167,13 +174,32 @@ def examples(
 
 
 def memory_view(pool: Pool) -> list[Memory]:
-    """Everything remembered, living environments included, with their newest numbers."""
+    """Everything remembered, living environments included, with their newest numbers.
+
+    A program is listed once, with the numbers that are newest.
+    """
     living = [
         _entry(pool, p, environment)
         for p, environment in enumerate(pool.environments)
         if environment is not None and not np.isnan(pool.win_rate_P[p])
     ]
-    return pool.memory + living
+    return list({entry.source: entry for entry in pool.memory + living}.values())
+
+
+def memory_file(entries: Sequence[Memory]) -> list[dict[str, Any]]:
+    """Write memory as the public implementation's JSON list does; numbers that are NaN as None."""
+    return [
+        {
+            "game_file": _file_name(entry),
+            "skill": entry.skill,
+            "code_snippet": entry.source[:SNIPPET_CHARACTERS],
+            "actor_win_rate": None if np.isnan(entry.win_rate) else entry.win_rate,
+            "regret": None if np.isnan(entry.regret) else entry.regret,
+            "rollout_id": entry.generation,
+            "metadata": {"uid": entry.uid},
+        }
+        for entry in entries
+    ]
 
 
 def to_json(pool: Pool) -> dict[str, Any]:
@@ -211,6 +237,14 @@ def draft_from_json(values: dict[str, Any]) -> records.Draft:
     )
 
 
+def _file_name(entry: Memory) -> str:
+    """Name a program as the public implementation does; one from a directory is a seed."""
+    skill = re.sub(r"[^a-z0-9]+", "_", entry.skill.lower()).strip("_")
+    if entry.uid < 0:
+        return f"seed_{-entry.uid:03d}_{skill}.py"
+    return f"game_{entry.generation:05d}_{entry.uid:03d}_{skill}.py"
+
+
 def _free_slot(pool: Pool, held: set[int]) -> int:
     candidates = [p for p in range(len(pool.environments)) if p not in held]
     if not candidates:
@@ -242,11 +276,14 @@ def _entry(pool: Pool, slot: int, environment: records.Environment) -> Memory:
 
 
 def _by_rank(pool: Pool, slots: list[int], count: int, temperature: float, rng) -> list[int]:
+    """Draw without replacement, p ~ rank^(-1/T): the largest of log p + Gumbel noise.
+
+    Works in logarithms, so that a steep draw has no weight of 0. Retired slots come last.
+    """
     order = sorted(slots, key=lambda p: (pool.retired_P[p], -pool.score_P[p], p))
-    weights = np.array([(rank + 1.0) ** (-1.0 / temperature) for rank in range(len(order))])
-    weights[[pool.retired_P[p] for p in order]] *= 1e-9
-    picked = rng.choice(len(order), size=count, replace=False, p=weights / weights.sum())
-    return [order[int(i)] for i in picked]
+    keys = -np.log(np.arange(1, len(order) + 1)) / temperature + rng.gumbel(size=len(order))
+    retired = np.array([pool.retired_P[p] for p in order], bool)
+    return [order[int(i)] for i in np.lexsort((-keys, retired))[:count]]
 
 
 def _some(entries: list[Memory], count: int, rng: np.random.Generator) -> list[Memory]:
