@@ -29,6 +29,10 @@ class CheckpointConfig:
             raise ValueError(
                 f"checkpoint.every={self.every}, checkpoint.keep={self.keep}: both must be >= 1."
             )
+        if self.keep_period is not None and self.keep_period < 1:
+            raise ValueError(
+                f"checkpoint.keep_period={self.keep_period}: set it >= 1, or None to keep none."
+            )
 
 
 class Store:

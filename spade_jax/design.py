@@ -41,6 +41,8 @@ class DesignConfig:
                 f"design.drafts={self.drafts}, design.every={self.every}: "
                 "set drafts >= 0 (0 trains on a fixed pool) and every >= 1."
             )
+        if self.active_skills < 1:
+            raise ValueError(f"design.active_skills={self.active_skills}: set it to at least 1.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

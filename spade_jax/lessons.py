@@ -7,6 +7,7 @@ learns to write variants of the programs; the agent learns replies of the form
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -65,15 +66,15 @@ def build(
     lessons: list[Lesson] = []
     for begin in range(0, len(variants), processes):
         rows = range(begin, min(begin + processes, len(variants)))
-        sessions = [open_session(variants[n], int(plays_NG[n, 0])) for n in rows]
-        futures = [
-            session.submit(_requests(plays_NG[n]))
-            for n, session in zip(rows, sessions, strict=True)
-        ]
-        for n, session, future in zip(rows, sessions, futures, strict=True):
-            lessons.append(_writing(variants[n]))
-            lessons.extend(_playing(variants[n], future.result(), hinted_NG[n]))
-            session.close()
+        with contextlib.ExitStack() as opened:
+            futures = []
+            for n in rows:
+                session = open_session(variants[n], int(plays_NG[n, 0]))
+                opened.callback(session.close)
+                futures.append(session.submit(_requests(plays_NG[n])))
+            for n, future in zip(rows, futures, strict=True):
+                lessons.append(_writing(variants[n]))
+                lessons.extend(_playing(variants[n], future.result(), hinted_NG[n]))
         progress(len(rows) + begin, len(variants))
     return lessons
 

@@ -169,7 +169,8 @@ def _environments(told: Told) -> records.Metrics:
     alive = [e for e in told.pool.environments if e is not None]
     named["env/pool_size"] = len(alive)
     spread = collections.Counter(e.skill for e in alive)
-    named["env/skill_entropy"] = entropy([spread[skill] for skill in records.SKILLS])
+    skills = records.SKILLS_OF[alive[0].setting] if alive else records.SKILLS
+    named["env/skill_entropy"] = entropy([spread[skill] for skill in skills])
     drafts, verdicts = told.written.drafts, told.written.verdicts
     if drafts:
         sound = [v.environment for v in verdicts if v.environment is not None]
@@ -254,7 +255,7 @@ def _counts(told: Told) -> records.Metrics:
         "count/programs": told.programs,
         "count/generated": told.made.counts["generated"],
         "count/trained": told.made.counts["trained_designer"] + told.made.counts["trained_agent"],
-        "count/refused": sum(bool(waiting.reason) for waiting in told.due),
+        "count/refused": sum(w.reason not in ("", *pools.UNJUDGED) for w in told.due),
         "count/waiting": len(told.pool.waiting),
         "count/tokens": int(told.report["tokens_2"].sum()),
     }
