@@ -5,7 +5,7 @@ import resource
 
 BUSY_SECONDS = 0.1  # between looks at programs with an order in hand
 IDLE_SECONDS = 2.0  # between looks at the others
-IDLE_CPU_SECONDS = 0.5  # what a program may burn between two idle looks
+IDLE_CPU_SECONDS = 0.5  # what a session may burn while nothing is asked of it
 PAGE = resource.getpagesize()
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -16,7 +16,6 @@ class Watch:
     def __init__(self, tier):
         self.by_user = tier == "gvisor"
         self.next_busy = self.next_idle = 0.0
-        self.idle_cpu = {}  # number -> CPU seconds at the last idle look
 
     def offenders(self, children, now):
         """Look if a look is due; give (child, reason) pairs to be killed."""
@@ -27,30 +26,29 @@ class Watch:
         self.next_busy = now + BUSY_SECONDS
         if idle_due:
             self.next_idle = now + IDLE_SECONDS
-        found = self.measure(children)
+        watched = list(children.values()) if idle_due else busy
+        found = self.measure(watched)
         guilty = []
-        for child in children.values():
+        for child in watched:
             resident, own, cpu = found.get(child.number, (0, 0, 0.0))
             child.peak = max(child.peak, resident)
             if own > child.limits["memory_bytes"]:
                 guilty.append((child, "memory"))
             elif idle_due and self.works_while_idle(child, cpu):
                 guilty.append((child, "idle_cpu"))
-        if idle_due:
-            self.idle_cpu = {n: found[n][2] for n in children if n in found}
         return guilty
 
     def works_while_idle(self, child, cpu):
+        """Tell whether a session used the processor since the first look after its last batch."""
         if child.deadline or child.mode != "session" or child.started is None:
-            child.idle_looks = 0
             return False
-        child.idle_looks = getattr(child, "idle_looks", 0) + 1
-        before = self.idle_cpu.get(child.number, cpu)
-        return child.idle_looks > 1 and cpu - before > IDLE_CPU_SECONDS
+        if child.idle_cpu is None:
+            child.idle_cpu = cpu
+        return cpu - child.idle_cpu > IDLE_CPU_SECONDS
 
     def measure(self, children):
         """Sum resident bytes, those beyond the template's, and CPU seconds of each program."""
-        owners = {(c.uid if self.by_user else c.pid): c for c in children.values()}
+        owners = {(c.uid if self.by_user else c.pid): c for c in children}
         sums = {}
         for name in os.listdir("/proc"):
             if not name.isdigit():
