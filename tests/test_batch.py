@@ -1,0 +1,207 @@
+"""Batch: packing, masks, tables and counts."""
+
+import jax
+import numpy as np
+import pytest
+
+from spade_jax import batch, records
+from spade_jax.policy import sharding
+
+SHAPE = batch.TableShape(environments=2, seeds=1, plays=2, drafts=2)
+CONFIG = batch.BatchConfig(row_tokens=12, rows_multiple=1)
+
+
+def reply(*ids, stopped=True):
+    return records.Reply(ids=ids, logps=tuple(-0.1 * i for i in ids), stopped=stopped)
+
+
+def episode(n=0, g=0, arm=records.PLAIN, value=1.0, fault="", turns=None):
+    turns = turns or [((1, 2), reply(3, 4))]
+    return records.Episode(
+        environment=n, seed_index=0, play=g, arm=arm, seed=7, value=value, fault=fault, detail="",
+        truncated=False, observation="",
+        turns=tuple(
+            records.Turn(observed_ids=o, reply=r, action="", reward=0.0) for o, r in turns
+        ),
+    )  # fmt: skip
+
+
+def draft(uid=0, prompt=(1,), answer=None, skill=records.SKILLS[2]):
+    return records.Draft(
+        uid=uid, generation=0, skill=skill, difficulty="easy", prompt_ids=prompt,
+        reply=answer or reply(5, 6, 7), text="", source=None, version=0,
+    )  # fmt: skip
+
+
+def build(episodes, credits=(), slots=(3, 1), fresh=None, config=CONFIG, shape=SHAPE, **more):
+    mesh = sharding.make_mesh(devices=jax.devices()[:1])
+    return batch.build(
+        episodes, credits, slots=slots, fresh=fresh or {}, pool_slots=5, shape=shape,
+        config=config, mesh=mesh, **more,
+    )  # fmt: skip
+
+
+def test_turns_are_joined_and_only_replies_are_trained():
+    turns = [((1, 2), reply(3, 9)), ((4,), reply(5, 9))]
+    made = build([episode(turns=turns)])
+    row = {name: np.asarray(getattr(made.batch, f"{name}_BT"))[0, :8] for name in
+           ("tokens", "mask", "logps", "positions", "segments", "roles", "sequences")}  # fmt: skip
+    assert row["tokens"].tolist() == [1, 2, 3, 9, 4, 5, 9, 0]
+    # the end token 9 that the policy emitted is trained, the first padding is not
+    assert row["mask"].tolist() == [0, 0, 1, 1, 0, 1, 1, 0]
+    np.testing.assert_allclose(row["logps"], [0, 0, -0.3, -0.9, 0, -0.5, -0.9, 0], atol=1e-6)
+    assert row["positions"].tolist() == [0, 1, 2, 3, 4, 5, 6, 0]
+    assert row["segments"].tolist() == [1] * 7 + [0]
+    assert set(row["roles"][:7]) == {records.AGENT}
+    assert set(row["sequences"][:7]) == {2}  # behind the two places for drafts
+
+
+def test_padding_equal_to_the_end_token_is_still_trained():
+    # token 0 is both padding and the end token of this policy
+    made = build([episode(turns=[((1,), reply(3, 0))])])
+    assert np.asarray(made.batch.mask_BT)[0, :4].tolist() == [0, 1, 1, 0]
+
+
+def test_first_fit_packs_the_longest_first():
+    # lengths 8 (draft), 4, 4, 4: the draft and one play fill 12, the other two share a row
+    long = draft(prompt=(1, 1, 1, 1, 1))
+    plays = [episode(n, g) for n, g in ((0, 0), (0, 1), (1, 0))]
+    made = build(plays, [batch.DraftCredit(draft=long)])
+    segments = np.asarray(made.batch.segments_BT)
+    assert segments.tolist() == [[1] * 8 + [2] * 4, [1] * 4 + [2] * 4 + [0] * 4]
+    assert np.asarray(made.batch.sequences_BT)[0].tolist() == [0] * 8 + [2] * 4
+    assert made.rows == 2
+    assert made.real_share == 20 / 24
+
+
+def test_packing_does_not_depend_on_the_order_of_episodes():
+    plays = [episode(n, g) for n in (0, 1) for g in (0, 1)]
+    one, other = build(plays), build(plays[::-1])
+    for a, b in zip(jax.tree.leaves(one.batch), jax.tree.leaves(other.batch), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_returns_lie_where_their_play_was():
+    made = build(
+        [
+            episode(0, 0, value=0.5),
+            episode(0, 1, value=1.0, fault="environment"),
+            episode(1, 0, value=0.0, fault="infra"),
+            episode(1, 1, arm=records.HINTED, value=0.25),
+            episode(1, 1, value=float("nan")),
+        ]
+    )
+    returns, valid = np.asarray(made.batch.returns_NSGA), np.asarray(made.batch.valid_NSGA)
+    assert returns[0, 0, 0, 0] == 0.5 and returns[1, 0, 1, 1] == 0.25
+    assert np.argwhere(valid).tolist() == [[0, 0, 0, 0], [1, 0, 1, 1]]
+    # infra faults are nobody's, a return that is no number is the environment's
+    assert np.argwhere(made.batch.faults_NSGA).tolist() == [[0, 0, 1, 0], [1, 0, 1, 0]]
+    assert np.isfinite(returns).all()
+
+
+def test_every_sequence_is_counted_once():
+    made = build(
+        [
+            episode(0, 0),
+            episode(0, 1, fault="environment"),
+            episode(1, 0, fault="infra"),
+            episode(1, 1, turns=[((1,) * 12, reply(3))]),  # 13 tokens
+            episode(0, 0, arm=records.HINTED),
+        ],
+        [batch.DraftCredit(draft=draft()), batch.DraftCredit(draft=draft(1), unchecked=True)],
+    )
+    assert made.counts == {
+        "generated": 7,
+        "trained_designer": 1,
+        "trained_agent": 1,
+        "masked_environment_fault": 1,
+        "masked_infra_fault": 1,
+        "masked_too_long": 1,
+        "masked_hinted": 1,
+        "masked_unchecked": 1,
+    }
+    # masked sequences are real without tokens: they keep their place in the denominators
+    assert np.asarray(made.batch.real_Q).tolist() == [True] * 6
+    assert np.asarray(made.batch.tokens_Q).tolist() == [3, 0, 2, 0, 0, 0]
+    assert float(made.batch.mask_BT.sum()) == 5
+    assert np.asarray(made.batch.valid_M).tolist() == [True, False]
+
+
+def test_an_empty_reply_is_counted_and_not_trained():
+    made = build([episode(turns=[((1, 2), reply())])])
+    assert made.counts["masked_empty"] == 1 and made.counts["trained_agent"] == 0
+
+
+def test_flat_groups_leave_the_rows_and_stay_in_the_denominators():
+    plays = [episode(0, 0), episode(0, 1), episode(1, 0, value=1.0), episode(1, 1, value=0.0)]
+    config = batch.BatchConfig(row_tokens=12, rows_multiple=1, drop_flat_groups=True)
+    made = build(plays, config=config)
+    assert made.counts["masked_no_spread"] == 2 and made.counts["trained_agent"] == 2
+    assert np.asarray(made.batch.tokens_Q).tolist() == [0, 0, 2, 2, 2, 2]
+    assert set(np.asarray(made.batch.sequences_BT)[0, :8]) == {4, 5}
+
+
+def test_tables_of_drafts_and_slots():
+    credits = [
+        batch.DraftCredit(draft=draft(), slot=3, penalty=0.2, temperature=0.7),
+        batch.DraftCredit(draft=draft(1, skill=records.TOOL_SKILLS[4]), fixed=-0.5),
+    ]
+    made = build([episode()], credits, fresh={3: 2}, agent_temperature=0.9)
+    b = made.batch
+    assert np.asarray(b.slot_M).tolist() == [3, -1]
+    np.testing.assert_allclose(b.fixed_M, [0, -0.5])
+    np.testing.assert_allclose(b.penalty_M, [0.2, 0])
+    assert np.asarray(b.skill_M).tolist() == [2, 4]
+    assert np.asarray(b.slots_N).tolist() == [3, 1]
+    assert np.asarray(b.reset_P).tolist() == [False, False, False, True, False]
+    assert np.asarray(b.skill_P).tolist() == [0, 0, 0, 2, 0]
+    np.testing.assert_allclose(b.temperature_Q, [0.7, 1.0, 0.9, 0.9, 0.9, 0.9])
+    assert np.asarray(b.roles_Q).tolist() == [0, 0, 1, 1, 1, 1]
+    assert np.asarray(b.index_Q).tolist() == [0, 1, 0, 1, 2, 3]
+
+
+def test_an_empty_iteration_is_a_batch_of_padding():
+    made = build([], slots=())
+    assert made.rows == 1 and made.counts["generated"] == 0
+    assert not np.asarray(made.batch.real_Q).any()
+
+
+@pytest.mark.parametrize(
+    "rows,expected", [(0, 4), (1, 4), (5, 8), (16, 16), (17, 20), (33, 40), (65, 80)]
+)
+def test_buckets_grow_in_quarters(rows, expected):
+    # units of 4 rows: 1 2 3 4 5 6 7 8 10 12 14 16 20 ...
+    assert batch.bucket(rows, batch.BatchConfig(rows_multiple=4)) == expected
+
+
+def test_given_buckets_are_used_and_must_suffice():
+    config = batch.BatchConfig(rows_multiple=4, rows=(8, 64))
+    assert [batch.bucket(rows, config) for rows in (1, 8, 9)] == [8, 8, 64]
+    with pytest.raises(ValueError, match="batch.rows"):
+        batch.bucket(65, config)
+
+
+@pytest.mark.parametrize(
+    "setting", [{"row_tokens": 1}, {"rows_multiple": 0}, {"rows": (12,)}, {"rows": (16, 8)}]
+)
+def test_bad_settings_raise(setting):
+    with pytest.raises(ValueError, match="batch."):
+        batch.BatchConfig(**setting)
+
+
+def test_what_does_not_fit_raises():
+    with pytest.raises(ValueError, match="occurs 2 times"):
+        build([episode(), episode()])
+    with pytest.raises(ValueError, match="episode"):
+        build([episode(n=2)])
+    with pytest.raises(ValueError, match="do not fit"):
+        build([], [batch.DraftCredit(draft=draft(i)) for i in range(3)])
+    with pytest.raises(ValueError, match="pool.slots"):
+        build([], slots=(5,))
+    with pytest.raises(ValueError, match="starts with a reply"):
+        build([episode(turns=[((), reply(3))])])
+    with pytest.raises(ValueError, match="skill"):
+        build([], [batch.DraftCredit(draft=draft(skill="Juggling"))])
+    broken = records.Reply(ids=(1, 2), logps=(0.0,), stopped=True)
+    with pytest.raises(ValueError, match="log-probabilities"):
+        build([episode(turns=[((1,), broken)])])
