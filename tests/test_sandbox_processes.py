@@ -185,11 +185,12 @@ class WorkEnv:
         return "ok", 0.0, False, False, {}
 """
     with crew.Crew(crew.CrewConfig(tier=tier, boxes=1, state_folder=tmp_path)) as boxes:
-        session = boxes.open(source)
+        session = boxes.open(source, limits=records.Limits(wall_seconds=120))
         session.step([LOAD])
         for _ in range(4):
             time.sleep(0.9)
-            assert session.step([{"op": "step", "play": 0, "action": ""}])[0].status == "ok"
+            outcome = session.step([{"op": "step", "play": 0, "action": ""}])[0]
+            assert outcome.status == "ok", outcome
 
 
 @both_tiers

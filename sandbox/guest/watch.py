@@ -5,7 +5,7 @@ import resource
 
 BUSY_SECONDS = 0.1  # between looks at programs with an order in hand
 IDLE_SECONDS = 2.0  # between looks at the others
-IDLE_CPU_SECONDS = 0.5  # what a session may burn while nothing is asked of it
+IDLE_CPU_SECONDS = 0.2  # what a session may burn while nothing is asked of it
 PAGE = resource.getpagesize()
 TICKS = os.sysconf("SC_CLK_TCK")
 
