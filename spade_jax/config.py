@@ -12,6 +12,7 @@ import collections.abc
 import dataclasses
 import difflib
 import enum
+import re
 import types
 import typing
 from collections.abc import Mapping
@@ -28,6 +29,10 @@ class ConfigError(ValueError):
     """A configuration that does not fit its dataclass."""
 
 
+class _UnknownKnob(ConfigError):
+    """A key that no field has; its text is the dotted path."""
+
+
 def build(cls: type[T], values: ml_collections.ConfigDict | Mapping[str, Any], path: str = "") -> T:
     """Make an instance of the dataclass `cls` from nested values.
 
@@ -38,6 +43,14 @@ def build(cls: type[T], values: ml_collections.ConfigDict | Mapping[str, Any], p
     Raises:
       ConfigError: unknown key, wrong type, missing value, or a value that `cls` itself refuses.
     """
+    try:
+        return _build(cls, values, path)
+    except _UnknownKnob as error:
+        name = str(error).removeprefix(f"{path}.")
+        raise ConfigError(explain_unknown(cls, name, path)) from error
+
+
+def _build(cls: type[T], values: Any, path: str) -> T:
     if not isinstance(values, (ml_collections.ConfigDict, Mapping)):
         raise _wrong_type(path, values, f"a section with the fields of {cls.__name__}")
     values = dict(values.items())
@@ -45,7 +58,7 @@ def build(cls: type[T], values: ml_collections.ConfigDict | Mapping[str, Any], p
     fields = {field.name: field for field in dataclasses.fields(cls) if field.init}
     for key in values:
         if key not in fields:
-            raise ConfigError(_unknown_key(path, key, list(fields)))
+            raise _UnknownKnob(_join(path, key))
     given = {}
     for name, field in fields.items():
         if name in values and (values[name] is not None or _allows_none(hints[name])):
@@ -99,6 +112,41 @@ def describe(source: Any, path: str = "") -> str:
     return "\n".join(line for line in lines if line)
 
 
+def knobs(cls: type) -> list[str]:
+    """List the dotted names of all fields of a dataclass and of the sections below it."""
+    hints = typing.get_type_hints(cls)
+    names = []
+    for field in dataclasses.fields(cls):
+        names.append(field.name)
+        for option in (hints[field.name], *typing.get_args(hints[field.name])):
+            if dataclasses.is_dataclass(option):
+                names += [_join(field.name, name) for name in knobs(option)]
+    return names
+
+
+def explain_unknown(cls: type, name: str, path: str = "") -> str:
+    """Say that `cls` has no knob of this dotted name, and which one is nearest.
+
+    Args:
+      name: dotted, below `path`.
+      path: where `cls` stands in the whole config.
+    """
+    section, _, word = re.sub(r"\[\d+\]", "", name).rpartition(".")  # without tuple indices
+
+    def likeness(knob: str) -> tuple[float, float]:
+        match = difflib.SequenceMatcher(None, word, knob.rpartition(".")[2])
+        return match.ratio(), difflib.SequenceMatcher(None, name, knob).ratio()
+
+    near = max(knobs(cls), key=likeness)
+    meant = f"Did you mean {_join(path, near)}? " if likeness(near)[0] >= 0.6 else ""
+    beside = [knob.rpartition(".") for knob in knobs(cls)]
+    inside = ", ".join(last for above, _, last in beside if above == section)
+    where = f"section '{_join(path, section)}'" if _join(path, section) else "the config"
+    if not inside:
+        return f"{_join(path, name)} is not a knob. {meant}There is no {where}."
+    return f"{_join(path, name)} is not a knob. {meant}In {where} stand: {inside}."
+
+
 def _convert(value: Any, hint: Any, path: str) -> Any:
     origin = typing.get_origin(hint)
     if hint is Any:
@@ -108,7 +156,7 @@ def _convert(value: Any, hint: Any, path: str) -> Any:
     if origin is typing.Literal:
         return _convert_literal(value, hint, path)
     if dataclasses.is_dataclass(hint):
-        return value if isinstance(value, hint) else build(hint, value, path)
+        return value if isinstance(value, hint) else _build(hint, value, path)
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return _convert_enum(value, hint, path)
     if hint is tuple or origin is tuple:
@@ -220,14 +268,8 @@ def _allows_none(hint: Any) -> bool:
     return hint in (Any, None, type(None)) or type(None) in typing.get_args(hint)
 
 
-def _unknown_key(path: str, key: str, names: list[str]) -> str:
-    near = _did_you_mean(key, [_join(path, name) for name in names], _join(path, key))
-    section = f"section '{path}'" if path else "the config"
-    return f"{_join(path, key)} is not a knob{near or '.'} In {section} stand: {', '.join(names)}."
-
-
-def _did_you_mean(word: str, options: list[str], full: str = "") -> str:
-    near = difflib.get_close_matches(full or word, options, n=1, cutoff=0.5)
+def _did_you_mean(word: str, options: list[str]) -> str:
+    near = difflib.get_close_matches(word, options, n=1, cutoff=0.5)
     return f". Did you mean {near[0]}?" if near else ""
 
 
@@ -242,4 +284,4 @@ def _spell(hint: Any) -> str:
 
 
 def _join(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else str(name)
+    return f"{path}.{name}" if path and name else path or str(name)

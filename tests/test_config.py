@@ -6,7 +6,7 @@ from typing import Literal
 
 import ml_collections
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spade_jax import config
@@ -61,6 +61,24 @@ def test_unknown_key_names_its_path_and_the_nearest_knob():
     assert "Did you mean rollout.turn_seconds?" in str(error.value)
 
 
+def test_unknown_key_is_found_in_another_section():
+    with pytest.raises(config.ConfigError, match=r"turn_secs is not.*mean rollout.turn_seconds\?"):
+        config.build(Experiment, {"rollout": {"plays": 4}, "turn_secs": 1.0})
+    with pytest.raises(config.ConfigError, match=r"rollout.sed is not a knob. Did you mean seed\?"):
+        config.build(Experiment, {"rollout": {"plays": 4, "sed": 1}})
+    with pytest.raises(config.ConfigError, match=r"run.rollout.ply is.*mean run.rollout.plays\?"):
+        config.build(Experiment, {"rollout": {"ply": 4}}, path="run")
+
+
+def test_knobs_are_the_dotted_names_of_the_tree():
+    names = config.knobs(Experiment)
+    assert {"rollout", "rollout.plays", "seed", "extra.weight"} <= set(names)
+    message = config.explain_unknown(Experiment, "rolout.plays")
+    assert message == (
+        "rolout.plays is not a knob. Did you mean rollout.plays? There is no section 'rolout'."
+    )
+
+
 def test_unknown_key_that_is_near_nothing_lists_the_knobs():
     with pytest.raises(config.ConfigError, match="stand: rollout, seed, extra"):
         config.build(Experiment, {"zzzzzz": 1})
@@ -78,7 +96,10 @@ def test_unknown_key_that_is_near_nothing_lists_the_knobs():
         ({"plays": 4, "buckets": (1, "2")}, r"rollout.buckets\[1\]='2' is a str"),
         ({"plays": 4, "buckets": 64}, "rollout.buckets=64 is a int; it must be a tuple"),
         ({"plays": 4, "pair": (1,)}, "must be a tuple of 2 values"),
-        ({"plays": 4, "arms": ({"nam": "x"},)}, r"rollout.arms\[0\].nam is not a knob"),
+        (
+            {"plays": 4, "arms": ({"nam": "x"},)},
+            r"arms\[0\].nam is .*In section 'rollout.arms' stand: name, w",
+        ),
         ({"plays": 4, "refused": {"text": "x"}}, "rollout.refused.text='x'"),
         ({"plays": 4, "target": "manual"}, "rollout.target='manual'"),
         ({}, r"rollout.plays has no value: it must be int.*--config.rollout.plays="),
@@ -148,6 +169,7 @@ experiments = st.builds(
 )
 
 
+@settings(deadline=None, max_examples=60)
 @given(experiments)
 def test_to_config_dict_then_build_is_identity(experiment):
     values = config.to_config_dict(experiment)
