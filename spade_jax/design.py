@@ -161,7 +161,8 @@ def _largest_remainder(share_Z: np.ndarray, total: int) -> list[int]:
     """Round shares to counts that add up to `total`; ties go to the first skill."""
     exact_Z = share_Z * total
     counts_Z = np.floor(exact_Z + 1e-9).astype(int)
-    order = np.argsort(-(exact_Z - counts_Z), kind="stable")
+    rest_Z = np.round(exact_Z - counts_Z, 9)  # equal shares tie though they were rounded
+    order = np.argsort(-rest_Z, kind="stable")
     for z in order[: total - counts_Z.sum()]:
         counts_Z[z] += 1
     return counts_Z.tolist()

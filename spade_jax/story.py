@@ -197,15 +197,14 @@ def _earned(report, rows: int, paired: np.ndarray) -> float:
 
 def _skills(told: Told) -> records.Metrics:
     named: records.Metrics = {}
-    rates = told.report["win_rate_N"]
-    by_skill = collections.defaultdict(list)
+    report, found = told.report, collections.defaultdict(list)
     for n, environment in enumerate(told.table):
-        if not np.isnan(rates[n]):
-            by_skill[environment.skill].append((rates[n], told.report["regret_N"][n]))
-    for skill, pairs in sorted(by_skill.items()):
-        name = metric_files.slug(skill)
-        named[f"env/skill_{name}/win_rate"] = float(np.mean([rate for rate, _ in pairs]))
-        named[f"env/skill_{name}/regret"] = float(np.mean([gap for _, gap in pairs]))
+        name = metric_files.slug(environment.skill)
+        if not np.isnan(report["win_rate_N"][n]):
+            found[f"env/skill_{name}/win_rate"].append(report["win_rate_N"][n])
+        if report["paired_N"][n] > 0:
+            found[f"env/skill_{name}/regret"].append(report["regret_N"][n])
+    named |= {name: float(np.mean(values)) for name, values in sorted(found.items())}
     asked, passed = collections.Counter(), collections.Counter()
     for draft, verdict in zip(told.written.drafts, told.written.verdicts, strict=True):
         asked[draft.skill] += 1
