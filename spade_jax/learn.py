@@ -131,7 +131,12 @@ def update(
     """Pay both roles, move the curriculum and take the optimiser steps of one iteration.
 
     Returns:
-      the next state (the given one is donated), and a report of float32 arrays: see `REPORT`.
+      the next state (the given one is donated), and a report of float32 arrays. Per table row N,
+      draft M, pool slot P, skill Z and sequence Q: what `wages.pay` and `curriculum.statistics`
+      give. Means over the trained tokens of each role, by role id: kl_2 (to the reference),
+      step_kl_2 (to the sampler), entropy_2, surprise_2, logp_gap_2, ratio_2, clipped_2,
+      importance_2; extremes max_logp_gap_2 and max_ratio_off_2; tokens_2. Scalars: loss,
+      policy_loss, gradient_norm, update_norm, parameter_norm, learning_rate, skipped_steps.
     Raises:
       ValueError: at tracing, where the rows do not divide.
     """
