@@ -1,0 +1,90 @@
+"""Lessons become sequences of which only the reply is trained, both roles by their share."""
+
+import dataclasses
+import json
+
+import fakes
+import pytest
+
+from spade_jax import domains, lessons, records, settings, warmstart
+from spade_jax.policy import chat, tokenizer
+
+
+def lesson(role, reply, hint=None):
+    return lessons.Lesson(
+        role=role, skill=records.SKILLS[0], difficulty="easy",
+        prompt="Guess my digit." if role == records.AGENT else "", hint=hint, reply=reply,
+    )  # fmt: skip
+
+
+TAUGHT = [
+    lesson(records.DESIGNER, "class OneEnv: ..."),
+    lesson(records.DESIGNER, "class TwoEnv: ..."),
+    *(lesson(records.AGENT, f"\\boxed{{{n}}}", "It is odd." if n % 2 else None) for n in range(9)),
+]
+
+
+@pytest.fixture(scope="module")
+def words():
+    texts = [lesson.reply for lesson in TAUGHT] + ["Guess my digit.\nHINT: It is odd."]
+    return tokenizer.Tokenizer.train(
+        texts, vocab_size=300, extra_tokens=(*records.SKILLS, *records.DIFFICULTIES)
+    )
+
+
+def examples(words, share):
+    given = settings.RunConfig(warmstart=settings.WarmstartConfig(designer_share=share))
+    speech = chat.Chat(words)
+    return warmstart.examples(given, TAUGHT, speech, domains.get("compact"), None)
+
+
+def test_only_the_reply_and_its_end_are_trained(words):
+    for made in examples(words, 0.4):
+        cut = len(made.ids) - sum(made.trained)
+        assert made.trained == (0,) * cut + (1,) * (len(made.ids) - cut)
+        assert made.ids[-1] == words.end_id
+        said = words.decode(made.ids[cut:-1])
+        assert said in [lesson.reply for lesson in TAUGHT if lesson.role == made.role]
+
+
+def test_a_play_is_prompted_as_it_will_be_in_rollouts(words):
+    speech, setting = chat.Chat(words), domains.get("compact")
+    made = [one for one in examples(words, 0.4) if one.role == records.AGENT]
+    for one, taught in zip(made, TAUGHT[2:], strict=True):
+        messages = domains.domain.agent_messages(setting, taught.prompt, taught.hint)
+        assert one.ids[: one.trained.index(1)] == speech.start(records.AGENT, messages)
+
+
+# The designer gets share / (1 - share) of the agent's tokens, in whole rounds over its lessons.
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.6])
+def test_designer_lessons_are_repeated_up_to_their_share(words, share):
+    made = examples(words, share)
+    tokens = [sum(len(one.ids) for one in made if one.role == role) for role in (0, 1)]
+    wanted = share / (1 - share) * tokens[records.AGENT]
+    written = [one for one in made if one.role == records.DESIGNER]
+    one_round = sum(len(one.ids) for one in written[:2])
+    assert wanted <= tokens[records.DESIGNER] < wanted + max(one_round, 1)
+    assert len(written) % 2 == 0
+
+
+def test_lessons_of_a_killed_run_are_read_and_not_made_again(tmp_path):
+    made = [dataclasses.asdict(one) for one in TAUGHT]
+    text = "".join(json.dumps(one) + "\n" for one in made)
+    (tmp_path / warmstart.LESSONS).write_text(text)
+    sandbox = fakes.Sandbox()
+    read = warmstart.write_lessons(settings.RunConfig(), sandbox.open, tmp_path, print)
+    assert read == TAUGHT and sandbox.sessions == []
+
+
+def test_lessons_are_written_whole_or_not_at_all(tmp_path):
+    small = lessons.LessonConfig(variants=1, plays=1)
+    given = settings.RunConfig(warmstart=settings.WarmstartConfig(lessons=small))
+    lost = fakes.Sandbox(lose=lambda session, batch: 0)
+    with pytest.raises(RuntimeError):
+        warmstart.write_lessons(given, lost.open, tmp_path, print)
+    assert not (tmp_path / warmstart.LESSONS).exists()
+    said = []
+    made = warmstart.write_lessons(given, fakes.Sandbox().open, tmp_path, said.append)
+    again = warmstart.write_lessons(given, lost.open, tmp_path, print)
+    assert made == again and made and "warm start: programs run" in said[-1]
+    assert [path.name for path in tmp_path.iterdir()] == [warmstart.LESSONS]
