@@ -7,14 +7,13 @@ learns to write variants of the programs; the agent learns replies of the form
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from spade_jax import library, records, seed_files
+from spade_jax import hosting, library, records, seed_files
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,7 +57,8 @@ def build(
       processes: sandbox processes alive at once.
       progress: called with (programs done, programs in all).
     Raises:
-      RuntimeError: a seed environment fails in the sandbox; it is ours, so it must be mended.
+      RuntimeError: a seed environment fails in the sandbox (it is ours, so it must be mended), or
+        the sandbox lost its process twice.
     """
     variants = _variants(seeds_of_families, config, rng)
     plays_NG = rng.integers(0, 2**30, size=(len(variants), config.plays))
@@ -66,15 +66,18 @@ def build(
     lessons: list[Lesson] = []
     for begin in range(0, len(variants), processes):
         rows = range(begin, min(begin + processes, len(variants)))
-        with contextlib.ExitStack() as opened:
-            futures = []
+        hosts = hosting.Hosts(lambda n: open_session(variants[n], int(plays_NG[n, 0])))
+        try:
             for n in rows:
-                session = open_session(variants[n], int(plays_NG[n, 0]))
-                opened.callback(session.close)
-                futures.append(session.submit(_requests(plays_NG[n])))
-            for n, future in zip(rows, futures, strict=True):
-                lessons.append(_writing(variants[n]))
-                lessons.extend(_playing(variants[n], future.result(), hinted_NG[n]))
+                hosts.start(n)
+            answers = hosts.ask(
+                [hosting.Message(key=n, requests=_requests(plays_NG[n])) for n in rows]
+            )
+        finally:
+            hosts.close()
+        for n, outcomes in zip(rows, answers, strict=True):
+            lessons.append(_writing(variants[n]))
+            lessons.extend(_playing(variants[n], outcomes, hinted_NG[n]))
         progress(len(rows) + begin, len(variants))
     return lessons
 
@@ -133,6 +136,12 @@ def _playing(environment, outcomes, hinted_G) -> list[Lesson]:
     for g, hinted in enumerate(hinted_G):
         answers = outcomes[5 * g : 5 * g + 4]
         for outcome in answers:
+            if outcome.status == "infra":
+                raise RuntimeError(
+                    f"The sandbox lost the process of seed environment {environment.family!r} "
+                    f"twice: {outcome.detail}. Look at `python -m sandbox doctor`, then run the "
+                    "same command again."
+                )
             if outcome.status != "ok":
                 raise RuntimeError(
                     f"Seed environment {environment.family!r} failed in the sandbox: "

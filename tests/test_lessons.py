@@ -66,6 +66,15 @@ def test_sessions_are_closed_when_a_seed_environment_fails():
     assert len(sandbox.sessions) == 3 and sandbox.alive() == []
 
 
+def test_a_process_that_the_sandbox_lost_is_asked_once_more():
+    calm, unlucky = fakes.Sandbox(), fakes.Sandbox(lose=lambda s, b: 7 if s == 1 else None)
+    assert build(unlucky) == build(calm)
+    assert len(unlucky.sessions) == len(calm.sessions) + 1 and unlucky.alive() == []
+    gone = fakes.Sandbox(lose=lambda session, batch: 0)
+    with pytest.raises(RuntimeError, match="lost the process.*'family0' twice.*doctor"):
+        build(gone)
+
+
 def test_a_seed_environment_without_solution_is_named():
     sandbox = fakes.Sandbox(overrides={"solution": lambda r: {"present": False, "solution": None}})
     with pytest.raises(RuntimeError, match=r"'family0' has no solution\(\)"):

@@ -7,7 +7,8 @@ import fakes
 import numpy as np
 import pytest
 
-from spade_jax import records, rollout
+from sandbox import crew
+from spade_jax import domains, records, rollout
 
 CONFIG = rollout.RolloutConfig(plays=3, hinted_plays=2, max_turns=2, max_tokens=8)
 
@@ -380,3 +381,41 @@ def test_an_episode_names_the_row_seed_and_arm_it_belongs_to():
     assert [e.environment for e in played.episodes] == [0] * 5 + [1] * 5
     assert [e.seed for e in played.episodes] == [13] * 5 + [23] * 5
     assert {e.arm for e in played.episodes} == {records.PLAIN, records.HINTED}
+
+
+PROGRAM = """
+class SumEnv(QAEnv):
+    max_turns = 2
+
+    def task(self, rng):
+        a, b = rng.randint(1, 9), rng.randint(11, 19)
+        return f"add {a} {b}", a + b, f"start from {b}"
+
+    def solution(self):
+        answer, self._answer = self._answer, "spoiled"  # must not reach a play
+        return answer
+"""
+
+
+def test_real_programs_play_in_real_processes():
+    setting = domains.get("compact")
+
+    def rule(prompt, seed):
+        if prompt.count(">") > 1:
+            return "0"
+        a, b = prompt.split("add ")[1].split(">")[0].split(" HINT")[0].split()
+        return str(int(a) + int(b)) if "HINT" in prompt else "0"
+
+    with crew.Crew(crew.CrewConfig(tier="subprocess", boxes=1)) as boxes:
+
+        def start(environment, seed):
+            modules, prelude = dict(setting.modules), setting.prelude
+            return boxes.open(environment.source, modules=modules, prelude=prelude, seed=seed)
+
+        asked = groups(2, source=PROGRAM)
+        played, _, _ = play(rule, asked=asked, open=start, action_of=setting.wrap)
+    assert [e.fault for e in played.episodes] == [""] * 10, played.episodes[0].detail
+    assert [e.value for e in arm(played, 0)] == [0.0] * 6
+    assert [e.value for e in arm(played, 1)] == [1.0] * 4
+    assert all(e.truncated and len(e.turns) == 2 for e in arm(played, 0))
+    assert len({e.observation for e in arm(played, 0)}) == 2
