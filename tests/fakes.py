@@ -11,6 +11,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from sandbox import records as sandbox_records
 from spade_jax import hint, records, rollout
 
@@ -239,3 +241,34 @@ def draft(uid: int = 0, **changes: Any) -> records.Draft:
         "version": 0,
     }
     return records.Draft(**(fields | changes))
+
+
+PLAY = rollout.RolloutConfig(plays=3, hinted_plays=2, max_turns=2, max_tokens=8)
+
+
+def groups(count=1, plays=(3, 2), seed=13, **changes) -> list[rollout.Group]:
+    """One group for each of `count` environments."""
+    return [
+        rollout.Group(
+            environment=environment(n, **changes),
+            row=n, seed_index=0, seed=seed + 10 * n, plays=plays,
+        )
+        for n in range(count)
+    ]  # fmt: skip
+
+
+def play(rule, sandbox=None, asked=None, config=PLAY, **changes):
+    """Play groups by a rule; gives what was played, the sandbox and the policy."""
+    sandbox = sandbox or Sandbox()
+    policy = Policy(rule)
+    played = rollout.play(
+        groups() if asked is None else asked,
+        world(sandbox, policy, **changes),
+        config,
+        np.random.default_rng(0),
+    )
+    return played, sandbox, policy
+
+
+def arm(played, which):
+    return [episode for episode in played.episodes if episode.arm == which]

@@ -10,29 +10,7 @@ import pytest
 from sandbox import crew
 from spade_jax import domains, records, rollout
 
-CONFIG = rollout.RolloutConfig(plays=3, hinted_plays=2, max_turns=2, max_tokens=8)
-
-
-def groups(count=1, plays=(3, 2), seed=13, **changes):
-    return [
-        rollout.Group(
-            environment=fakes.environment(n, **changes),
-            row=n, seed_index=0, seed=seed + 10 * n, plays=plays,
-        )
-        for n in range(count)
-    ]  # fmt: skip
-
-
-def play(rule, sandbox=None, asked=None, config=CONFIG, **changes):
-    sandbox = sandbox or fakes.Sandbox()
-    policy = fakes.Policy(rule)
-    played = rollout.play(
-        groups() if asked is None else asked,
-        fakes.world(sandbox, policy, **changes),
-        config,
-        np.random.default_rng(0),
-    )
-    return played, sandbox, policy
+CONFIG, play, groups, arm = fakes.PLAY, fakes.play, fakes.groups, fakes.arm
 
 
 def by_seed(actions):
@@ -47,10 +25,6 @@ def by_seed(actions):
     return rule
 
 
-def arm(played, which):
-    return [episode for episode in played.episodes if episode.arm == which]
-
-
 def test_both_arms_play_one_seed_and_differ_by_the_hint_alone():
     played, sandbox, policy = play(lambda prompt, seed: "3")
     assert [(e.arm, e.play) for e in played.episodes] == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
@@ -63,13 +37,6 @@ def test_both_arms_play_one_seed_and_differ_by_the_hint_alone():
     for request in sandbox.sessions[0].requests():
         sent[request["play"]].append({k: v for k, v in request.items() if k != "play"})
     assert all(sent[index] == sent[0] for index in range(5))
-
-
-def test_hint_and_solution_are_asked_of_a_play_that_nobody_plays():
-    _, sandbox, _ = play(lambda prompt, seed: "3")
-    asked = {r["play"] for r in sandbox.sessions[0].requests() if r["op"] in ("hint", "solution")}
-    stepped = {r["play"] for r in sandbox.sessions[0].requests() if r["op"] == "step"}
-    assert len(asked) == 1 and not asked & stepped
 
 
 def test_sampler_seeds_do_not_depend_on_what_happens_in_play():
@@ -219,53 +186,6 @@ def test_what_is_lost_twice_is_masked_as_infra_and_other_groups_play_on():
     assert len(sandbox.sessions) == 3 and played.dropped == 0
 
 
-def test_a_refused_hint_leaves_out_the_hinted_arm_of_its_group_and_is_counted_once():
-    def tell(request):  # play 5 is the probe of a group of five
-        return {"present": True, "hint": "It is 3."}
-
-    sandbox = fakes.Sandbox(overrides={"hint": tell})
-    asked = [groups(seed=13)[0], dataclasses.replace(groups(seed=14)[0], row=1)]
-    played, _, _ = play(lambda p, s: "3", sandbox, asked)
-    assert played.hint_refusals == {"leaks_answer": 1}
-    assert played.dropped == 2 and len(played.episodes) == 8
-    assert [(e.environment, e.arm) for e in arm(played, 1)] == [(1, 1), (1, 1)]
-    assert len(arm(played, 0)) == 6
-    assert len(played.transcripts) == len(played.episodes)
-
-
-@pytest.mark.parametrize(
-    ("op", "answer", "reason"),
-    [
-        ("hint", {"present": False, "hint": None}, "none"),
-        ("hint", {"present": True, "hint": ["It is odd."]}, "none"),
-        ("hint", {}, "none"),
-        ("hint", {"present": True, "hint": "word " * 101}, "too_long"),
-    ],
-)
-def test_a_hint_that_is_none_names_its_reason(op, answer, reason):
-    played, _, _ = play(lambda p, s: "3", fakes.Sandbox(overrides={op: lambda r: answer}))
-    assert played.hint_refusals == {reason: 1} and arm(played, 1) == []
-
-
-@pytest.mark.parametrize(("op", "reason"), [("hint", "none"), ("solution", "unchecked")])
-def test_an_exception_in_hint_or_solution_leaves_the_hint_out(op, reason):
-    def fail(request):
-        raise ArithmeticError(op)
-
-    played, _, _ = play(lambda p, s: "3", fakes.Sandbox(overrides={op: fail}))
-    assert played.hint_refusals == {reason: 1}
-    assert [(e.arm, e.fault, e.value) for e in played.episodes] == [(0, "", 1.0)] * 3
-
-
-def test_a_hint_that_ends_its_process_is_a_fault_of_the_environment():
-    def fail(request):
-        raise fakes.Ended("timeout")
-
-    played, _, _ = play(lambda p, s: "3", fakes.Sandbox(overrides={"hint": fail}))
-    assert [e.fault for e in played.episodes] == ["environment"] * 5
-    assert played.hint_refusals == {} and played.dropped == 0
-
-
 def test_tools_reach_the_prompt_and_anything_but_a_list_does_not():
     for answer, shown in (([{"name": "look"}], True), ("look", False), (3, False), ([], False)):
         sandbox = fakes.Sandbox(overrides={"tools": lambda r, a=answer: {"tools": a}})
@@ -325,15 +245,6 @@ def test_waves_change_no_episode():
     narrow, _, _ = play(rule, asked=groups(4), config=dataclasses.replace(CONFIG, processes=1))
     wide, _, _ = play(rule, asked=groups(4))
     assert narrow.episodes == wide.episodes
-
-
-def test_hints_are_found_though_a_group_is_cut_by_waves():
-    config = dataclasses.replace(CONFIG, processes=1, isolation="episode")
-    told = fakes.Sandbox(overrides={"hint": lambda r: {"present": True, "hint": "3"}})
-    played, _, _ = play(lambda p, s: "3", told, config=config)
-    assert played.hint_refusals == {"leaks_answer": 1} and played.dropped == 2
-    played, _, _ = play(lambda p, s: "3", config=config)
-    assert [e.observation.endswith("It is odd.") for e in arm(played, 1)] == [True, True]
 
 
 def test_sessions_are_closed_when_the_sampler_fails():
