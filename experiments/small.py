@@ -1,6 +1,6 @@
 """What the experiments on two CPU cores share: the small policy, its shapes, its sandbox."""
 
-from spade_jax import config, settings, supervised
+from spade_jax import config, lessons, settings, supervised
 from spade_jax.policy import transformer
 
 MODEL = transformer.ModelConfig(
@@ -26,7 +26,9 @@ def run_config():
                 model=MODEL,
             ),
             warmstart=settings.WarmstartConfig(
-                supervised=supervised.SupervisedConfig(steps=1200, rows=16, row_tokens=192),
+                designer_share=0.2,
+                lessons=lessons.LessonConfig(variants=24, plays=160),
+                supervised=supervised.SupervisedConfig(steps=1600, rows=24, row_tokens=144),
             ),
         )
     )

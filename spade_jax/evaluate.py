@@ -31,6 +31,7 @@ class Score:
     by_skill: dict[str, tuple[int, int]]  # solved, questions
     by_family: dict[str, tuple[int, int]]
     answers: str  # one character a question, 1 solved, 0 not, x fault: for paired comparisons
+    fault_details: tuple[str, ...]  # what the faults were, each once
     seconds: float
 
     @property
@@ -149,5 +150,6 @@ def _tally(suite, programs, episodes: list[records.Episode], seconds: float) -> 
         by_skill={key: tuple(value) for key, value in sorted(by_skill.items())},
         by_family={key: tuple(value) for key, value in sorted(by_family.items())},
         answers="".join(answers),
+        fault_details=tuple(sorted({f"{e.fault}: {e.detail}" for e in episodes if e.fault})),
         seconds=seconds,
     )

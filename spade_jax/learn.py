@@ -78,7 +78,7 @@ def init(
     optimizer = _optimizer(config)
     shapes = jax.eval_shape(optimizer.init, params)
     whole = sharding.replicated(mesh)
-    placed = optax.tree_map_params(
+    placed = optax.tree.map_params(
         optimizer, lambda _, place: place, shapes, layout, transform_non_params=lambda _: whole
     )
     reference = None
@@ -155,7 +155,7 @@ def update(
     )
     report = _summarise(sums) | curriculum.statistics(settled, curriculum_config) | paid
     report["learning_rate"] = _rate(after.step - 1, config)
-    report["parameter_norm"] = optax.global_norm(params)
+    report["parameter_norm"] = optax.tree.norm(params)
     return after, jax.tree.map(lambda x: x.astype(jnp.float32), report)
 
 
@@ -353,7 +353,7 @@ def _rate(step: jax.Array, config: LearnConfig) -> jax.Array:
 
 def _move(params, opt_state, gradient, sums, step, plan: _Plan):
     """Take one optimiser step; a gradient that is not finite moves nothing and is counted."""
-    norm = optax.global_norm(gradient)
+    norm = optax.tree.norm(gradient)
     sound = jnp.isfinite(norm) & jnp.isfinite(sums["sum_loss"])
     updates, moved_state = _optimizer(plan.config).update(gradient, opt_state, params)
     updates = jax.tree.map(lambda u: -_rate(step, plan.config) * u, updates)
@@ -364,7 +364,7 @@ def _move(params, opt_state, gradient, sums, step, plan: _Plan):
 
     sums = sums | {
         "gradient_norm": norm,
-        "update_norm": jnp.where(sound, optax.global_norm(updates), 0.0),
+        "update_norm": jnp.where(sound, optax.tree.norm(updates), 0.0),
         "skipped": ~sound,
     }
     return keep(moved, params), keep(moved_state, opt_state), sums

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import typing
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +23,8 @@ from flax import nnx
 from spade_jax import records
 
 _MASKED = -1e30  # finite, so that a row with nothing to attend gives numbers and not NaN
+
+Draw = Callable[[tuple[int, ...]], jax.Array]  # shape -> standard normals
 
 # Logical axes of every parameter, in the layout of `init`; `sharding.RULES` maps them to the mesh.
 AXES = {
@@ -109,19 +113,13 @@ class ModelConfig:
 
 def init(config: ModelConfig, key: jax.Array) -> dict:
     """Draw parameters: a nested dict in `config.param_dtype`, layers stacked on axis 0."""
-    embed_key, layers_key, head_key = jax.random.split(key, 3)
-    layers = jax.vmap(functools.partial(_init_block, config))(
-        jax.random.split(layers_key, config.layers)
-    )
-    dtype = jnp.dtype(config.param_dtype)
-    embed = jax.random.normal(embed_key, (config.vocab_size, config.width)) * 0.02
-    params = {
-        "embed": embed.astype(dtype),
-        "layers": layers,
-        "norm": {"scale": jnp.ones(config.width, dtype)},
-    }
-    head = _init_head(config, head_key)
-    return {**params, "head": head} if head else params
+    count = _size(lambda: _split_block(config, jnp.zeros)[1])
+    rest = _size(lambda: _init_ends(config, jnp.zeros))
+    # One long draw, cut into pieces: a random program is slow to compile, and this is only one.
+    normals = jax.random.normal(key, (config.layers * count + rest,))
+    normals_LX = normals[: config.layers * count].reshape(config.layers, count)
+    layers = jax.vmap(lambda normals_X: _split_block(config, _Pieces(normals_X))[1])(normals_LX)
+    return {**_init_ends(config, _Pieces(normals[config.layers * count :])), "layers": layers}
 
 
 def forward(
@@ -236,11 +234,11 @@ def rotate(x_BTHC: jax.Array, positions_BT: jax.Array, theta: float) -> jax.Arra
 class Block(nnx.Module):
     """One layer, in two halves around the attention that training and decoding do differently."""
 
-    def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
+    def __init__(self, config: ModelConfig, draw: Draw):
         self.attention_norm = RMSNorm(config, config.width)
-        self.attention = Attention(config, rngs=rngs)
+        self.attention = Attention(config, draw)
         self.mlp_norm = RMSNorm(config, config.width)
-        self.mlp = SwiGLU(config, rngs=rngs)
+        self.mlp = SwiGLU(config, draw)
 
     def project(self, hidden_BTD, positions_BT):
         """Give queries BTHC, keys BTKC and values BTKC of this layer."""
@@ -266,16 +264,16 @@ class RMSNorm(nnx.Module):
 class Attention(nnx.Module):
     """Projections of grouped-query attention with rotary positions."""
 
-    def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
+    def __init__(self, config: ModelConfig, draw: Draw):
         self.config = config
         width, heads, kv_heads = config.width, config.heads, config.kv_heads
         channels, fan_in = config.head_dim, config.width
-        self.q_DHC = _matrix(config, rngs, (width, heads, channels), fan_in)
-        self.k_DKC = _matrix(config, rngs, (width, kv_heads, channels), fan_in)
-        self.v_DKC = _matrix(config, rngs, (width, kv_heads, channels), fan_in)
+        self.q_DHC = _matrix(config, draw, (width, heads, channels), fan_in)
+        self.k_DKC = _matrix(config, draw, (width, kv_heads, channels), fan_in)
+        self.v_DKC = _matrix(config, draw, (width, kv_heads, channels), fan_in)
         # Both outputs into the residual stream start smaller: its size must not grow with L.
         residual_fan_in = heads * channels * 2 * config.layers
-        self.o_HCD = _matrix(config, rngs, (heads, channels, width), residual_fan_in)
+        self.o_HCD = _matrix(config, draw, (heads, channels, width), residual_fan_in)
         if config.attention_bias:
             self.q_bias_HC = nnx.Param(jnp.zeros((heads, channels), config.param_dtype))
             self.k_bias_KC = nnx.Param(jnp.zeros((kv_heads, channels), config.param_dtype))
@@ -306,11 +304,11 @@ class Attention(nnx.Module):
 class SwiGLU(nnx.Module):
     """Gated feed-forward: down(silu(gate(x)) * up(x))."""
 
-    def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
+    def __init__(self, config: ModelConfig, draw: Draw):
         width, mlp_width = config.width, config.mlp_width
-        self.gate_DF = _matrix(config, rngs, (width, mlp_width), width)
-        self.up_DF = _matrix(config, rngs, (width, mlp_width), width)
-        self.down_FD = _matrix(config, rngs, (mlp_width, width), mlp_width * 2 * config.layers)
+        self.gate_DF = _matrix(config, draw, (width, mlp_width), width)
+        self.up_DF = _matrix(config, draw, (width, mlp_width), width)
+        self.down_FD = _matrix(config, draw, (mlp_width, width), mlp_width * 2 * config.layers)
 
     def __call__(self, x_BTD):
         dtype = x_BTD.dtype
@@ -319,9 +317,24 @@ class SwiGLU(nnx.Module):
         return (gate_BTF * up_BTF) @ self.down_FD[...].astype(dtype)
 
 
-def _matrix(config: ModelConfig, rngs: nnx.Rngs, shape: tuple, fan_in: int) -> nnx.Param:
-    values = jax.random.normal(rngs.params(), shape) * fan_in**-0.5
-    return nnx.Param(values.astype(config.param_dtype))
+class _Pieces:
+    """Hands out consecutive pieces of one long draw."""
+
+    def __init__(self, normals: jax.Array):
+        self._normals = normals
+        self._used = 0
+
+    def __call__(self, shape: tuple[int, ...]) -> jax.Array:
+        start, self._used = self._used, self._used + math.prod(shape)
+        return self._normals[start : self._used].reshape(shape)
+
+
+def _size(build: Callable[[], dict]) -> int:
+    return sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(build)))
+
+
+def _matrix(config: ModelConfig, draw: Draw, shape: tuple, fan_in: int) -> nnx.Param:
+    return nnx.Param((draw(shape) * fan_in**-0.5).astype(config.param_dtype))
 
 
 def _rms_norm(x, scale, eps):
@@ -330,27 +343,37 @@ def _rms_norm(x, scale, eps):
     return (x32 * jax.lax.rsqrt(mean_square + eps) * scale.astype(jnp.float32)).astype(x.dtype)
 
 
-def _init_block(config: ModelConfig, key: jax.Array) -> dict:
-    return nnx.to_pure_dict(nnx.split(Block(config, rngs=nnx.Rngs(params=key)))[1])
+def _split_block(config: ModelConfig, draw: Draw) -> tuple[nnx.GraphDef, dict]:
+    graph, state = nnx.split(Block(config, draw))
+    return graph, nnx.to_pure_dict(state)
 
 
 @functools.lru_cache
-def _block_graph(config: ModelConfig):
-    abstract = nnx.eval_shape(lambda: Block(config, rngs=nnx.Rngs(params=0)))
-    return nnx.split(abstract)[0]
+def _block_graph(config: ModelConfig) -> nnx.GraphDef:
+    graphs = []
+
+    def build():
+        graph, state = _split_block(config, jnp.zeros)
+        graphs.append(graph)
+        return state
+
+    jax.eval_shape(build)
+    return graphs[0]
 
 
-def _init_head(config: ModelConfig, key: jax.Array) -> dict:
-    output_key, lowrank_key = jax.random.split(key)
+def _init_ends(config: ModelConfig, draw: Draw) -> dict:
+    """Everything but the layers: embedding, final norm, output heads."""
     dtype, width, vocab = jnp.dtype(config.param_dtype), config.width, config.vocab_size
+    ends = {
+        "embed": (draw((vocab, width)) * 0.02).astype(dtype),
+        "norm": {"scale": jnp.ones(width, dtype)},
+    }
     head = {}
     if not config.tied_embeddings:
-        output_DV = jax.random.normal(output_key, (width, vocab)) * width**-0.5
-        head["output_DV"] = output_DV.astype(dtype)
+        head["output_DV"] = (draw((width, vocab)) * width**-0.5).astype(dtype)
     if config.role_head == "lowrank":
         roles, rank = len(records.ROLES), config.role_rank
-        into = jax.random.normal(lowrank_key, (roles, width, rank)) * width**-0.5
-        head["lowrank_in"] = into.astype(dtype)
+        head["lowrank_in"] = (draw((roles, width, rank)) * width**-0.5).astype(dtype)
         # Zero, so that every role starts with the shared projection.
         head["lowrank_out"] = jnp.zeros((roles, rank, vocab), dtype)
-    return head
+    return {**ends, "head": head} if head else ends
