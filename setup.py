@@ -8,6 +8,7 @@ REQUIRES = [
     "flax>=0.12",
     "grain>=0.2.11",
     "jax>=0.10.2",
+    "math-verify>=0.8",  # environment programs may import it; the sandbox lends it to them
     "ml-collections>=1.1",
     "numpy>=2.0",
     "optax>=0.2.6",

@@ -14,6 +14,7 @@ def get_config(arg: str = ""):
     """Build the configuration; `arg` is not used."""
     del arg
     run = small.run_config()
+    small.use_reinforcement(run)
     run.mode = "fixed_pool"
     run.iterations = 100
     run.rollout.environments = 42  # all of them, every iteration
@@ -21,12 +22,5 @@ def get_config(arg: str = ""):
     run.rollout.plays = 12
     run.rollout.hinted_plays = 0
     run.rollout.isolation = "environment"  # hand-written programs
-    run.batch.drop_flat_groups = True
-    run.learn.learning_rate = 5e-4
-    run.learn.b2 = 0.99
-    run.learn.eps = 1e-4
-    run.learn.weight_decay = 0.0
-    run.learn.credit.std = "none"
     run.evaluate.every = 25
-    run.checkpoint.every = 5
     return run

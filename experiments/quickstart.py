@@ -1,7 +1,7 @@
 """Quickstart: a whole self-play run in minutes, from the committed warm-started policy.
 
-Shows:     the loop: a policy writes environments as programs, gVisor runs them, the agent plays them
-           with and without a hint, one jitted step updates the shared weights.
+Shows:     the loop: a policy writes environments as programs, gVisor runs them, the agent plays
+           them with and without a hint, one jitted step updates the shared weights.
 Source:    SPADE (arXiv:2608.19197), at the size of two CPU cores.
 Command:   python3 launch/bootstrap.py quickstart
            (or: python -m launch.train --config=experiments/quickstart.py --workdir=runs/quickstart)
@@ -16,17 +16,12 @@ def get_config(arg: str = ""):
     """Build the configuration; `arg` is not used."""
     del arg
     run = small.run_config()
+    small.use_reinforcement(run)
     run.mode = "self_play"
     run.iterations = 16
     run.design.drafts = 24
-    run.design.skills = "uniform"
     run.rollout.environments = 24
     run.rollout.seeds = 2
     run.rollout.plays = 8
     run.rollout.hinted_plays = 8
-    run.learn.learning_rate = 2e-4
-    run.learn.b2 = 0.99
-    run.learn.eps = 1e-4
-    run.learn.weight_decay = 0.0
-    run.learn.credit.interval = 1
     return run

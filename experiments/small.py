@@ -40,3 +40,15 @@ def run_config():
     run.rollout.max_tokens = 32  # the longest reply of the warm start has 30
     run.rollout.max_turns = 1
     return run
+
+
+def use_reinforcement(run):
+    """Set the update that the learning runs share."""
+    run.batch.drop_flat_groups = True
+    run.learn.learning_rate = 5e-4
+    run.learn.b2 = 0.99
+    run.learn.eps = 1e-4  # with 1e-8 small noisy gradients become steps of full size
+    run.learn.weight_decay = 0.0
+    run.learn.credit.std = "none"
+    run.learn.credit.interval = 1
+    run.checkpoint.every = 5

@@ -10,8 +10,10 @@ import json
 import pathlib
 import sys
 
-from absl import app, flags, logging
+from absl import app, flags
 from ml_collections import config_flags
+
+from launch import entry, overrides
 
 _CONFIG = config_flags.DEFINE_config_file("config", None, "Configuration of the run.")
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.")
@@ -19,30 +21,22 @@ _STEP = flags.DEFINE_integer("step", None, "Iteration to score; the newest by de
 
 
 def main(argv: list[str]) -> None:
+    """Score what the flags name."""
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments {argv[1:]}.")
-    logging.set_verbosity(logging.WARNING)
-    from launch import errors
+    entry.set_up()
+    with entry.one_paragraph():
+        from spade_jax import run
 
-    with errors.one_paragraph():
-        from spade_jax import config, run, settings
-
-        built = config.build(settings.RunConfig, _CONFIG.value)
-        record = run.evaluate_step(built, _WORKDIR.value, _STEP.value)
-        folder = pathlib.Path(_WORKDIR.value) / "evaluations"
-        folder.mkdir(exist_ok=True)
-        path = folder / f"{record['iteration']:06d}.json"
+        record = run.evaluate_step(entry.settings_of(_CONFIG.value), _WORKDIR.value, _STEP.value)
+        path = pathlib.Path(_WORKDIR.value) / "evaluations" / f"{record['iteration']:06d}.json"
+        path.parent.mkdir(exist_ok=True)
         temporary = path.with_suffix(".part")
         temporary.write_text(json.dumps(record, indent=1), encoding="utf-8")
         temporary.replace(path)
         print(f"written to {path}")
 
 
-def console() -> None:
-    """Entry point of the installed command."""
-    flags.mark_flags_as_required(["config", "workdir"])
-    app.run(main)
-
-
 if __name__ == "__main__":
-    sys.exit(console())
+    flags.mark_flags_as_required(["config", "workdir"])
+    sys.exit(app.run(main, flags_parser=overrides.parse_flags))

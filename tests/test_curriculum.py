@@ -25,22 +25,28 @@ def pool(*skills):
     return curriculum.reset(state, reset, jnp.array([*skills, 0]))
 
 
-def table(rows, plays=2, seeds=1):
-    """{slot: (plain returns, hinted returns, faults)} of one seed to arrays."""
-    shape = (len(rows), seeds, plays, 2)
+def table(rows):
+    """{slot: (plain returns, hinted returns, faults)} of one seed to arrays of one size."""
+    shape = (4, 1, 64, 2)
+    slots = np.full(4, -1)
     returns, valid, faults = np.zeros(shape), np.zeros(shape, bool), np.zeros(shape, bool)
-    for n, (plain, hinted, broken) in enumerate(rows.values()):
+    for n, (slot, (plain, hinted, broken)) in enumerate(rows.items()):
+        slots[n] = slot
         for arm, values in enumerate((plain, hinted)):
             for g, value in enumerate(values):
                 returns[n, 0, g, arm], valid[n, 0, g, arm] = value, True
         faults[n, 0, :broken, 0] = True
-    return jnp.array(list(rows)), jnp.asarray(returns), jnp.asarray(valid), jnp.asarray(faults)
+    return slots, returns, valid, faults
 
 
-def fold(state, rows, config=CONFIG, **sizes):
-    slots, returns, valid, faults = table(rows, **sizes)
+@jax.jit
+def fold_table(state, slots, returns, valid, faults):
     regret = credit.paired_regret(returns, valid)
-    return curriculum.fold(state, slots, returns, valid, faults, regret, config)
+    return curriculum.fold(state, slots, returns, valid, faults, regret, CONFIG)
+
+
+def fold(state, rows):
+    return fold_table(state, *table(rows))
 
 
 def test_fold_counts_by_slot_and_arm():
@@ -56,20 +62,16 @@ def test_fold_counts_by_slot_and_arm():
 
 
 def test_padding_rows_touch_no_slot():
-    before = pool(0, 1)
-    slots, returns, valid, faults = table({0: ([1, 1], [1, 1], 1)})
-    regret = credit.paired_regret(returns, valid)
-    after = curriculum.fold(before, slots - 1, returns, valid, faults, regret, CONFIG)
+    slots, *rest = table({0: ([1, 1], [1, 1], 1)})
+    after = fold_table(pool(0, 1), np.full_like(slots, -1), *rest)
     for name in ("plays_P", "visits_P", "faults_P", "gap_sum_P", "hinted_plays_P"):
         close(getattr(after, name), np.zeros(3), 0)
 
 
 def test_an_environment_drawn_twice_moves_its_mean_once():
     # rows of the same slot: 1, 1 and 0, 0: this iteration's mean is 1/2
-    state = pool(0)
-    slots, returns, valid, faults = table({0: ([1, 1], [], 0), 1: ([0, 0], [], 0)})
-    regret = credit.paired_regret(returns, valid)
-    state = curriculum.fold(state, jnp.zeros(2, int), returns, valid, faults, regret, CONFIG)
+    slots, *rest = table({0: ([1, 1], [], 0), 1: ([0, 0], [], 0)})
+    state = fold_table(pool(0), np.minimum(slots, 0), *rest)
     close(state.fast_P[0], 0.5)
     close(state.visits_P[0], 1)
 
@@ -148,7 +150,7 @@ def retired(state, config=CONFIG):
 
 
 def test_mastered_needs_enough_plays():
-    state = fold(pool(0, 0), {0: ([1] * 16, [], 0), 1: ([1] * 15, [], 0)}, plays=16)
+    state = fold(pool(0, 0), {0: ([1] * 16, [], 0), 1: ([1] * 15, [], 0)})
     assert retired(state) == ["mastered", "", ""]
 
 
@@ -159,17 +161,17 @@ def test_out_of_reach_fails_even_with_the_hint():
         2: ([1] * 4 + [0] * 4, [0] * 8, 0),  # the hint misleads, plain plays win
         3: ([0] * 8, [0] * 7, 0),  # too few hinted plays
     }
-    assert retired(fold(pool(0, 0, 0, 0), rows, plays=8)) == ["out_of_reach", "", "", "", ""]
+    assert retired(fold(pool(0, 0, 0, 0), rows)) == ["out_of_reach", "", "", "", ""]
 
 
 def test_without_hints_it_takes_long_to_give_up():
-    state = fold(pool(0, 0), {0: ([0] * 64, [], 0), 1: ([0] * 63, [], 0)}, plays=64)
+    state = fold(pool(0, 0), {0: ([0] * 64, [], 0), 1: ([0] * 63, [], 0)})
     assert retired(state) == ["out_of_reach", "", ""]
 
 
 def test_faulty_needs_two_faults_and_a_share():
     rows = {0: ([1, 0], [], 2), 1: ([1, 0], [], 1), 2: ([1, 0] * 4, [], 2)}
-    assert retired(fold(pool(0, 0, 0), rows, plays=8)) == ["faulty", "", "", ""]
+    assert retired(fold(pool(0, 0, 0), rows)) == ["faulty", "", "", ""]
 
 
 def test_an_empty_slot_is_never_retired():
@@ -195,7 +197,7 @@ def test_skill_win_rates_are_unknown_before_play():
 
 def test_state_passes_through_jit_and_keeps_its_structure():
     state = pool(0, 1)
-    after = jax.jit(lambda s: fold(s, {1: ([1, 0], [1, 1], 0)}))(state)
+    after = fold(state, {1: ([1, 0], [1, 1], 0)})
     assert jax.tree.structure(after) == jax.tree.structure(state)
     assert [x.dtype for x in jax.tree.leaves(after)] == [x.dtype for x in jax.tree.leaves(state)]
 

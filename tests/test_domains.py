@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from spade_jax import domains, programs, records
-from spade_jax.domains import compact, domain, games, tool_use
+from spade_jax.domains import domain, games, tool_use
 
 CASES = json.loads((pathlib.Path(__file__).parent / "data" / "cases.json").read_text())
 GROUPS = {group["id"]: group["cases"] for group in CASES["groups"]}
@@ -128,11 +128,10 @@ def test_hint_prompts_hold_the_source_as_it_is():
     assert "x = '{observation}'" in messages[-1]["content"]
 
 
-def test_a_compact_reply_without_fence_is_the_program():
-    assert compact.program("class AEnv(QAEnv): pass\n") == "class AEnv(QAEnv): pass"
-    assert compact.program("```python\nx = 1\n```") == "x = 1"
-    assert compact.program(" \n") is None
-    assert domains.get("games").program("class AEnv: pass") is None
+def test_a_compact_program_stands_in_a_fence_like_every_other():
+    setting = domains.get("compact")
+    assert setting.program("```python\nx = 1\n```") == "x = 1"
+    assert setting.program("class AEnv(QAEnv): pass\n") is None
 
 
 def test_scripted_content_is_wrapped_once():

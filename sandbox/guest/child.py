@@ -17,7 +17,8 @@ class Child:
         self.dispatcher = dispatcher
         self.pid = self.uid = self.reason = self.ended = self.deadline = None
         self.batch_wall = self.started = None
-        self.idle_cpu = None  # CPU seconds at the first look after the last batch
+        self.idle_cpu = None  # CPU seconds at the last look while idle; None since a batch
+        self.idle_strikes = 0  # looks in a row at which it worked while idle
         self.peak = self.base_bytes = 0  # resident: the highest seen; shared with the template
         self.answers, self.line_count, self.partial = [], 0, 0
         self.out, self.err = bytearray(), bytearray()
@@ -74,7 +75,8 @@ class Child:
 
     def begin(self, payload, lines, wall):
         """Start a batch: its clock runs from here, or from the program's start if that is later."""
-        self.lines_wanted, self.batch_wall, self.idle_cpu = lines, wall, None
+        self.lines_wanted, self.batch_wall = lines, wall
+        self.idle_cpu, self.idle_strikes = None, 0
         if self.pid:
             self.start_clock()
         self.write(self.ask, payload, keep=True)

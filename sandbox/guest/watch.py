@@ -5,7 +5,8 @@ import resource
 
 BUSY_SECONDS = 0.1  # between looks at programs with an order in hand
 IDLE_SECONDS = 2.0  # between looks at the others
-IDLE_CPU_SECONDS = 0.2  # what a session may burn while nothing is asked of it
+IDLE_CPU_SECONDS = 0.2  # what a session may burn between two looks while nothing is asked of it
+IDLE_STRIKES = 3  # looks in a row at which it burned more; starting up or tidying takes fewer
 PAGE = resource.getpagesize()
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -39,12 +40,17 @@ class Watch:
         return guilty
 
     def works_while_idle(self, child, cpu):
-        """Tell whether a session used the processor since the first look after its last batch."""
+        """Tell whether a session kept using the processor since its last batch, look after look.
+
+        One look is no proof: gVisor charges a process that waits for a busy processor, and starting
+        up or freeing memory is work too.
+        """
         if child.deadline or child.mode != "session" or child.started is None:
             return False
-        if child.idle_cpu is None:
-            child.idle_cpu = cpu
-        return cpu - child.idle_cpu > IDLE_CPU_SECONDS
+        burned = 0.0 if child.idle_cpu is None else cpu - child.idle_cpu
+        child.idle_cpu = cpu
+        child.idle_strikes = child.idle_strikes + 1 if burned > IDLE_CPU_SECONDS else 0
+        return child.idle_strikes >= IDLE_STRIKES
 
     def measure(self, children):
         """Sum resident bytes, those beyond the template's, and CPU seconds of each program."""

@@ -9,13 +9,6 @@ from spade_jax import programs
 from spade_jax.domains import domain, games, imports
 
 
-def program(reply: str) -> str | None:
-    """Take the fenced program, or the whole reply: fences would cost a tenth of the tokens."""
-    if "```" in reply:
-        return programs.extract_code(reply)
-    return reply.strip("\n") if reply.strip() else None
-
-
 DOMAIN = domain.Domain(
     name="compact",
     prelude="import collections, functools, itertools, math, random, re, string\n"
@@ -24,7 +17,7 @@ DOMAIN = domain.Domain(
     allowed_imports=imports.PURE | imports.LIBRARIES | {"qa_env"},
     action=games.action,
     wrap=games.wrap,
-    program=program,
+    program=programs.extract_code,
     max_turns=4,
     max_cheat_rate=0.3,
     cheat_turns=1,

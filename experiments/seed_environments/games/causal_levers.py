@@ -37,7 +37,8 @@ class CausalLeversEnv:
                 self.rules.append((rule, *rng.sample([p for p in range(7) if p != wheel], 2)))
             self.wheels = self.start = tuple(rng.randint(0, 1) for _ in range(5))
             plans = self._plans(self.wheels)
-            far = sorted(goal for goal, plan in plans.items() if 5 <= len(plan) <= 6)
+            lazy = self._reached_by_repeating()
+            far = sorted(g for g, plan in plans.items() if 5 <= len(plan) <= 6 and g not in lazy)
             if far:
                 self.goal = rng.choice(far)
                 return self._view("The machine stands still."), {}
@@ -91,6 +92,17 @@ class CausalLeversEnv:
                     plans[after] = plans[now] + [f"set {levers[0]}{levers[1]}"]
                     queue.append(after)
         return plans
+
+    def _reached_by_repeating(self):
+        """States that one setting, held or alternating with another, comes to by itself."""
+        reached = set()
+        for first in ((0, 0), (0, 1), (1, 0), (1, 1)):
+            for second in ((0, 0), (0, 1), (1, 0), (1, 1)):
+                wheels = self.wheels
+                for turn in range(self.max_turns):
+                    wheels = self._turn(wheels, second if turn % 2 else first)
+                    reached.add(wheels)
+        return reached
 
     def _show(self, wheels):
         return " ".join(f"{name}={value}" for name, value in zip(PARTS[2:], wheels))

@@ -1,0 +1,102 @@
+"""A run that is killed with SIGKILL and started again equals one that was not, bit for bit."""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
+CONFIG = """
+from experiments import quickstart
+
+
+def get_config():
+    run = quickstart.get_config()
+    run.iterations = 4
+    run.design.drafts = 6
+    run.design.every = 2
+    run.rollout.environments = 6
+    run.rollout.seeds = 1
+    run.rollout.plays = 4
+    run.rollout.hinted_plays = 2
+    run.evaluate.instances = 1
+    run.evaluate.held_out_instances = 1
+    run.corpus = None
+    return run
+"""
+
+
+def _command(config, workdir):
+    tier = [] if shutil.which("runsc") else ["--config.sandbox.tier=subprocess"]
+    return [
+        sys.executable, "-m", "launch.train", f"--config={config}", f"--workdir={workdir}", *tier,
+    ]  # fmt: skip
+
+
+def _environment():
+    """The trainer's own devices: not the eight that the tests simulate."""
+    return {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
+
+
+def _finish(config, workdir):
+    done = subprocess.run(
+        _command(config, workdir), cwd=ROOT, env=_environment(), capture_output=True, timeout=600
+    )
+    assert done.returncode == 0, done.stderr.decode()[-3000:]
+
+
+def _kill_when(config, workdir, condition):
+    """Start the run and kill it as soon as `condition` holds, or let it end."""
+    child = subprocess.Popen(
+        _command(config, workdir), cwd=ROOT, env=_environment(),
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    deadline = time.monotonic() + 300
+    while child.poll() is None and not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+
+
+def _lines(workdir):
+    path = workdir / "metrics.jsonl"
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
+
+
+def _timeless(line):
+    return {name: value for name, value in line.items() if not name.startswith("time/")}
+
+
+@pytest.mark.skipif(
+    not (ROOT / "experiments/policies/small.npz").exists(), reason="no warm-started policy"
+)
+def test_a_killed_run_equals_an_uninterrupted_one(tmp_path):
+    config = tmp_path / "tiny.py"
+    config.write_text(CONFIG)
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    _finish(config, whole)
+    _kill_when(config, killed, lambda: (killed / "checkpoints" / "0").exists())
+    _kill_when(config, killed, lambda: len(_lines(killed)) >= 1)  # line written, not yet saved
+    _kill_when(config, killed, lambda: (killed / "checkpoints" / "3").exists())
+    _finish(config, killed)
+    expected, found = _lines(whole), _lines(killed)
+    assert [line["iteration"] for line in found] == [0, 1, 2, 3]
+    assert [_timeless(line) for line in found] == [_timeless(line) for line in expected]
+    with np.load(whole / "final.npz") as a, np.load(killed / "final.npz") as b:
+        for name in a.files:
+            assert np.array_equal(a[name], b[name]), name
+    results = [json.loads((run / "results.json").read_text()) for run in (whole, killed)]
+    for result in results:
+        for evaluation in result["evaluations"]:
+            for suite in evaluation["suites"].values():
+                suite.pop("seconds")
+    assert results[0] == results[1]
