@@ -65,7 +65,7 @@ class Sampler:
         *,
         end_ids: Sequence[int],
         max_length: int,
-        batch_buckets: Sequence[int] = (16, 64, 256, 512),
+        batch_buckets: Sequence[int] = (32, 128, 512),
         prompt_buckets: Sequence[int] = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024),
         prefill_rows: int = 64,
         refill_share: float = 0.25,
