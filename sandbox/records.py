@@ -27,10 +27,16 @@ class SandboxUnavailable(RuntimeError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What one program may use. In a session wall, processor and output limits hold per submit."""
+    """What one program may use. In a session wall, processor and output limits hold per submit.
 
-    wall_seconds: float = 10.0  # enforced outside the program, by SIGKILL
-    cpu_seconds: float = 10.0  # RLIMIT_CPU of each process of `run` and `call`
+    Processor time is what the kernel of the box charges to all processes of the program together.
+    gVisor charges a thread for waiting for a busy processor too, so that the limit never falls
+    before `cpu_seconds` of wall clock for a program of one thread: it bounds many threads and
+    processes, the wall clock bounds one. `Outcome.cpu_seconds` tells looping from starving.
+    """
+
+    wall_seconds: float = 10.0  # enforced outside the program, by SIGKILL; runs once it is confined
+    cpu_seconds: float = 10.0  # all its processes together; RLIMIT_CPU too for `run` and `call`
     memory_bytes: int = 512 << 20  # resident memory of all its processes, and address space of each
     output_bytes: int = 1 << 20  # stdout and stderr together; also the length of one answer
     processes: int = 16  # processes and threads together
@@ -57,7 +63,10 @@ class Outcome:
     stderr: str = ""
     detail: str = ""  # one line for a person: what happened
     truncated: bool = False  # stdout or stderr stop at the limit
-    cpu_seconds: float = 0.0  # session: as told by the process itself
-    wall_seconds: float = 0.0
+    # Processor time as seen from outside. Session: of the whole submit, in its last outcome and in
+    # all that were not answered. Far below wall_seconds after a timeout: the machine was busy, or
+    # the program slept. Under gVisor the part that the host gave, where the order took over 0.2 s.
+    cpu_seconds: float = 0.0
+    wall_seconds: float = 0.0  # of one request where it was answered, else of the submit
     peak_bytes: int = 0  # highest resident memory seen; 0 where it was not measured
     tier: str = ""  # gvisor-ptrace, gvisor-systrap or subprocess

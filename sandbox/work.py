@@ -15,8 +15,7 @@ from typing import Any
 
 from sandbox import frames, records
 
-MEMORY_FAILED = 86  # exit codes of guest/program.py
-CONFINE_FAILED = 87
+MEMORY_FAILED = 86  # exit code of guest/program.py
 UNREADABLE = "unreadable"
 
 
@@ -30,6 +29,7 @@ class Order:
     requests: int = 0
     future: concurrent.futures.Future | None = None  # of a batch
     sent: float = 0.0
+    meter: tuple[float, float] | None = None  # clock and CPU seconds of the box, a moment later
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,10 @@ class Report:
     cut: bool
     reason: str | None
     status: int | None  # wait status of the process
-    cpu: float
+    confined: bool  # False: it ended before any text of the program was read
+    charged: float  # CPU seconds of the job, or of the batch, as the kernel of the box counts
+    box_charged: float  # the same for all programs of the box
+    cpu: float  # CPU seconds of the job, or of the batch, as far as the host gave them
     peak: int
     wall: float
     detail: str
@@ -62,6 +65,7 @@ def read_report(head: dict, payload: bytes) -> Report:
         return value
 
     answers, out = field("answers", (int,), 0), field("out", (int,), 0)
+    charged = float(field("cpu", (int, float), 0.0))
     if answers < 0 or out < 0 or answers + out > len(payload):
         raise frames.ProtocolError("report lengths do not fit the payload")
     return Report(
@@ -71,7 +75,10 @@ def read_report(head: dict, payload: bytes) -> Report:
         cut=field("cut", (bool,), False),
         reason=field("reason", (str, type(None)), None),
         status=field("status", (int, type(None)), None),
-        cpu=float(field("cpu", (int, float), 0.0)),
+        confined=field("confined", (bool,), True),
+        charged=charged,
+        box_charged=float(field("box_cpu", (int, float), 0.0)),
+        cpu=charged,
         peak=field("peak", (int,), 0),
         wall=float(field("wall", (int, float), 0.0)),
         detail=field("detail", (str,), ""),
@@ -96,15 +103,12 @@ class Program:
     lost_detail: str = ""
 
     def spawn_head(self) -> dict:
-        limits = dataclasses.asdict(self.limits)
-        if self.mode == "session":
-            limits["cpu_seconds"] = 0.0  # the wall clock of each batch bounds it
         return {
             "do": "spawn",
             "id": self.number,
             "mode": self.mode,
             "kind": self.kind,
-            "limits": limits,
+            "limits": dataclasses.asdict(self.limits),
             "first": len(self.first),
             "lines": self.lines,
         }
@@ -119,7 +123,7 @@ class Program:
         if bad:
             fault = "the program wrote on the answer channel"
             good = outcomes[: outcomes.index(None)] if None in outcomes else []
-            outcomes = fill(good, order.requests, records.CRASH, fault, tier)
+            outcomes = fill(good, order.requests, records.CRASH, fault, tier, report)
         resolve(order.future, attach(outcomes, report))
         return fault if bad else ""
 
@@ -131,7 +135,9 @@ class Program:
             if order is not None:
                 given = [read_answer(line, i, tier) for i, line in enumerate(report.lines)]
                 given = given[: given.index(None)] if None in given else given
-                outcomes = fill(given[: order.requests], order.requests, status, detail, tier)
+                outcomes = fill(
+                    given[: order.requests], order.requests, status, detail, tier, report
+                )
                 resolve(order.future, attach(outcomes, report))
             return
         if self.mode == "call":
@@ -172,20 +178,33 @@ def resolve(future: concurrent.futures.Future | None, value: Any) -> None:
 
 
 def fill(
-    given: list[records.Outcome], count: int, status: str, detail: str, tier: str
+    given: list[records.Outcome],
+    count: int,
+    status: str,
+    detail: str,
+    tier: str,
+    report: Report | None = None,
 ) -> list[records.Outcome]:
-    missing = records.Outcome(status=status, detail=detail, tier=tier)
+    """Answer what was not answered; each of these carries the time that the batch took."""
+    missing = records.Outcome(
+        status=status,
+        detail=detail,
+        cpu_seconds=report.cpu if report else 0.0,
+        wall_seconds=report.wall if report else 0.0,
+        tier=tier,
+    )
     return given + [missing] * (count - len(given))
 
 
 def attach(outcomes: list[records.Outcome], report: Report) -> list[records.Outcome]:
-    """Put the printed text of a batch into its last outcome."""
+    """Put what is measured and printed in a batch as a whole into its last outcome."""
     if outcomes:
         outcomes[-1] = dataclasses.replace(
             outcomes[-1],
             stdout=report.out,
             stderr=report.err,
             truncated=report.cut,
+            cpu_seconds=report.cpu,
             peak_bytes=report.peak,
         )
     return outcomes
@@ -200,21 +219,20 @@ def read_answer(line: bytes, index: int, tier: str) -> records.Outcome | None:
     if type(told) is not dict or told.get("i") != index:
         return None
     status, value, detail = told.get("s"), told.get("v"), told.get("d")
-    cpu, wall = told.get("c"), told.get("w")
+    wall = told.get("w")
     fits = (status == records.OK and type(value) is dict) or (
         status in (records.ERROR, records.MEMORY) and value is None
     )
-    if not fits or type(detail) is not str or type(cpu) is not float or type(wall) is not float:
+    if not fits or type(detail) is not str or type(wall) is not float:
         return None
-    return records.Outcome(
-        status=status, value=value, detail=detail, cpu_seconds=cpu, wall_seconds=wall, tier=tier
-    )
+    return records.Outcome(status=status, value=value, detail=detail, wall_seconds=wall, tier=tier)
 
 
 def end_status(mode: str, report: Report, lines: int, cpu_seconds: float) -> tuple[str, str]:
     """Say what the end of a process means."""
     told = {
         "timeout": (records.TIMEOUT, "the wall clock ran out"),
+        "cpu": (records.TIMEOUT, "the processor limit ran out"),
         "memory": (records.MEMORY, "over the memory limit"),
         "output_limit": (records.OUTPUT_LIMIT, "over the output limit"),
         "idle_cpu": (records.TIMEOUT, "it used the processor while nothing was asked of it"),
@@ -223,18 +241,18 @@ def end_status(mode: str, report: Report, lines: int, cpu_seconds: float) -> tup
     }
     if report.reason in told:
         return told[report.reason]
+    if not report.confined:
+        return records.INFRA, f"it ended before it was confined: {report.err[:500]}"
     if report.status is None:
         return records.INFRA, report.detail or "the box did not say how the program ended"
     if mode == "call" and len(report.lines) >= lines:
         return records.OK, ""
     if os.WIFSIGNALED(report.status):
         number = os.WTERMSIG(report.status)
-        if number == signal.SIGXCPU or (number == signal.SIGKILL and report.cpu >= cpu_seconds):
+        if number == signal.SIGXCPU or (number == signal.SIGKILL and report.charged >= cpu_seconds):
             return records.TIMEOUT, "the processor limit ran out"
         return records.CRASH, f"killed by signal {number}"
     code = os.waitstatus_to_exitcode(report.status)
-    if code == CONFINE_FAILED and report.err.startswith("cannot confine"):
-        return records.INFRA, report.err[:500]
     if mode == "session":
         return records.CRASH, f"the process left with exit code {code}"
     if mode == "call":

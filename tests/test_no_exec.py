@@ -1,4 +1,4 @@
-"""Outside the sandbox, no code turns text or bytes into running code."""
+"""Outside the boxes (`sandbox/guest`), no code turns text or bytes into running code."""
 
 import ast
 import pathlib
@@ -8,7 +8,7 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[1]
 FILES = sorted(
     path
-    for folder in ("spade_jax", "launch", "experiments")
+    for folder in ("spade_jax", "launch", "experiments", "sandbox")
     for path in (ROOT / folder).rglob("*.py")
     if "seed_environments" not in path.parts and "guest" not in path.parts
 )

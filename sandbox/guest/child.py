@@ -16,10 +16,14 @@ class Child:
         self.limits, self.lines_wanted = order["limits"], order.get("lines", 0)
         self.dispatcher = dispatcher
         self.pid = self.uid = self.reason = self.ended = self.deadline = None
+        self.confined = False  # before it is, nothing but our own code has run
         self.batch_wall = self.started = None
         self.idle_cpu = None  # CPU seconds at the last look while idle; None since a batch
         self.idle_strikes = 0  # looks in a row at which it worked while idle
+        self.batches = 0  # answered so far
         self.peak = self.base_bytes = 0  # resident: the highest seen; shared with the template
+        self.spent = self.others = 0.0  # CPU seconds: of all its processes; of all but the first
+        self.spent_before = self.box_before = 0.0  # at the start of the batch: its own; of the box
         self.answers, self.line_count, self.partial = [], 0, 0
         self.out, self.err = bytearray(), bytearray()
         self.pending = {}  # descriptor -> bytes still to write
@@ -77,11 +81,14 @@ class Child:
         """Start a batch: its clock runs from here, or from the program's start if that is later."""
         self.lines_wanted, self.batch_wall = lines, wall
         self.idle_cpu, self.idle_strikes = None, 0
-        if self.pid:
+        if self.confined:
             self.start_clock()
         self.write(self.ask, payload, keep=True)
 
     def start_clock(self):
+        watch = self.dispatcher.watch
+        watch.charge(self)
+        self.spent_before, self.box_before = self.spent, watch.box_seconds
         self.started = time.monotonic()
         wall = self.batch_wall if self.mode == "session" else self.limits["wall_seconds"]
         if wall:
@@ -95,6 +102,9 @@ class Child:
 
     def read_answers(self, fd):
         chunk = self.read(fd)
+        if chunk and not self.confined:
+            self.confined, chunk = True, chunk[1:]
+            self.start_clock()
         if chunk:
             self.answers.append(chunk)
             self.line_count += chunk.count(b"\n")
@@ -128,6 +138,8 @@ class Child:
                 chunk = self.read(fd)
                 if not chunk:
                     break
+                if buffer is None and not self.confined:
+                    self.confined, chunk = True, chunk[1:]
                 if buffer is None:
                     self.answers.append(chunk)
                     self.line_count += chunk.count(b"\n")
@@ -147,12 +159,14 @@ class Child:
         for fd, buffer in list(self.readers.items()):
             if buffer is not None:
                 self.read_text(fd, buffer)
+        self.batches += 1
         return self.take("batch")
 
     def take_end(self):
+        self.dispatcher.watch.charge(self, self.ended.get("cpu", 0.0))
         head, parts = self.take("end")
-        head["reason"] = self.reason
-        head.update({k: self.ended[k] for k in ("status", "cpu", "detail") if k in self.ended})
+        head.update(reason=self.reason, confined=self.confined)
+        head.update({k: self.ended[k] for k in ("status", "detail") if k in self.ended})
         head["peak"] = max(self.peak, self.ended.get("peak", 0))
         return head, parts
 
@@ -164,6 +178,8 @@ class Child:
         head = {"event": event, "id": self.number, "answers": len(lines), "out": len(out)}
         head.update(err=len(err), cut=len(self.out) + len(self.err) > limit, peak=self.peak)
         head["wall"] = time.monotonic() - self.started if self.started else 0.0
+        head["cpu"] = self.spent - self.spent_before
+        head["box_cpu"] = self.dispatcher.watch.box_seconds - self.box_before
         self.answers, self.line_count, self.partial = [], 0, 0
         self.out.clear()
         self.err.clear()

@@ -89,14 +89,18 @@ def mount(source, target, kind, flags, options):
         raise OSError(error, f"mount {kind.decode()} on {target.decode()}: {os.strerror(error)}")
 
 
-def set_limits(limits, own_user):
-    """Set the kernel's limits; that on processes only where the user id is the program's own."""
+def set_limits(limits, own_user, limits_life):
+    """Set the kernel's limits.
+
+    That on processes only where the user id is the program's own; that on processor time only where
+    it holds for the whole life of the program, not for a batch of a session.
+    """
     address_space = int(limits["memory_bytes"]) + limits["base_bytes"]
     limit(resource.RLIMIT_AS, address_space)
     limit(resource.RLIMIT_CORE, 0)
     limit(resource.RLIMIT_FSIZE, FILE_BYTES)
     limit(resource.RLIMIT_NOFILE, OPEN_FILES)
-    if limits["cpu_seconds"]:
+    if limits_life:
         seconds = max(1, math.ceil(limits["cpu_seconds"]))
         limit(resource.RLIMIT_CPU, seconds, seconds + 1)  # SIGXCPU first, so that the cause is told
     if own_user:

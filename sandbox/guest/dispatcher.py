@@ -134,7 +134,6 @@ class Dispatcher:
             os._exit(1)
         elif child and event == "started":
             child.pid, child.base_bytes = message["pid"], message["resident"]
-            child.start_clock()
             if child.reason:  # closed before it began
                 self.tell(child, {"do": "kill", "id": child.number})
         elif child and event == "ended":
@@ -194,6 +193,7 @@ class Dispatcher:
             if child.mode == "call":
                 self.kill(child, "complete")
             else:
+                self.watch.charge(child)
                 head, parts = child.take_batch()
                 self.report(head, *parts)
 

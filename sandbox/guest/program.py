@@ -16,8 +16,7 @@ import types
 
 REQUESTS, REPLIES = 3, 4
 FILE = "program.py"
-MEMORY_FAILED = 86  # exit codes that the dispatcher reads
-CONFINE_FAILED = 87
+MEMORY_FAILED = 86  # exit code that the host reads
 WRITE, EXIT, READ = os.write, os._exit, os.read  # as they were before the program could change them
 ISINSTANCE, SETTRACE, TYPE_ERROR = isinstance, sys.settrace, TypeError
 DETAIL_CHARACTERS = 2000

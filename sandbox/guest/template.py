@@ -27,6 +27,7 @@ import program  # noqa: E402
 import warm  # noqa: E402
 
 CONTROL = 3
+CONFINED = b"."  # written on the reply descriptor before any text of a program is read
 KEPT_NAMES = ("PATH", "HOME", "LANG", "LC_CTYPE")
 
 
@@ -101,16 +102,19 @@ class Template:
                 os.setsid()
                 os.chdir(folder)
             limits = dict(message["limits"], base_bytes=self.base_bytes)
-            confine.set_limits(limits, own_user=self.isolated)
+            confine.set_limits(
+                limits, own_user=self.isolated, limits_life=message["mode"] != "session"
+            )
             if self.isolated:
                 os.sched_setaffinity(0, {0})  # numerical libraries count processors by it
                 confine.drop_privileges(message["uid"])
             confine.filter_calls()
             clean_environment()
             gc.enable()
-        except BaseException as error:  # a fault of ours, told as such
-            os.write(2, f"cannot confine: {type(error).__name__}: {error}".encode())
-            os._exit(program.CONFINE_FAILED)
+            os.write(program.REPLIES, CONFINED)
+        except BaseException as error:  # a fault of ours: the byte that says "confined" is missing
+            os.write(2, f"{type(error).__name__}: {error}".encode())
+            os._exit(1)
         if message["mode"] == "session":
             env_host.main()
         elif message["mode"] == "call":
