@@ -65,7 +65,7 @@ class Sampler:
         *,
         end_ids: Sequence[int],
         max_length: int,
-        batch_buckets: Sequence[int] = (32, 128, 512),
+        batch_buckets: Sequence[int] = (16, 64, 128, 256, 512),
         prompt_buckets: Sequence[int] = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024),
         prefill_rows: int = 64,
         refill_share: float = 0.25,
@@ -81,7 +81,7 @@ class Sampler:
             prefill_rows: most distinct prompts in one prefill.
             refill_share: free slots are filled once this share of all is free.
         Raises:
-            ValueError: buckets that do not rise, or end ids outside the vocabulary.
+            ValueError: buckets that do not rise, end ids outside the vocabulary, or no refilling.
         """
         for name, buckets in (("batch_buckets", batch_buckets), ("prompt_buckets", prompt_buckets)):
             if not buckets or list(buckets) != sorted(set(buckets)) or buckets[0] < 1:
@@ -90,6 +90,11 @@ class Sampler:
             raise ValueError(
                 f"end_ids={tuple(end_ids)} must be at least one token id below "
                 f"vocab_size={config.vocab_size}."
+            )
+        if not 0 < refill_share <= 1 or prefill_rows < 1:
+            raise ValueError(
+                f"refill_share={refill_share} must be in (0, 1] and prefill_rows={prefill_rows} at "
+                f"least 1."
             )
         self.config = config
         self.end_ids = tuple(end_ids)
@@ -161,7 +166,7 @@ class Sampler:
             request.record(emitted, owners_B)
             owners_B[~active_B] = -1
             live = int(active_B.sum())
-            if live and not queue and _bucket(self.batch_buckets, live) < rows:
+            if live and not queue and live <= stop_at:
                 rows = _bucket(self.batch_buckets, live)
                 slots, owners_B = self._compact(slots, owners_B, rows)
 
@@ -169,7 +174,8 @@ class Sampler:
         """Live slots at which a run of steps returns: time to refill, or to use a smaller batch."""
         if waiting:
             return int(rows * (1 - self.refill_share))
-        smaller = [bucket for bucket in self.batch_buckets if bucket < rows]
+        # A quarter, and not the next bucket: each size costs a compilation.
+        smaller = [bucket for bucket in self.batch_buckets if bucket <= rows // 4]
         return smaller[-1] if smaller else 0
 
     def _refill(self, params, request, slots, queue, owners_B):
