@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import errno
 import faulthandler
 import pathlib
 import sys
+import traceback
 from collections.abc import Iterator
 
 from absl import logging
 
-CACHE = pathlib.Path(__file__).resolve().parent.parent / ".cache" / "jax"
+ROOT = pathlib.Path(__file__).resolve().parent.parent  # where experiments/ stands
+CACHE = ROOT / ".cache" / "jax"
+REMEDIES = {  # of errors of the operating system that say no remedy themselves
+    errno.ENOSPC: "Free disk space, then run the same command again.",
+    errno.EDQUOT: "Free disk space, then run the same command again.",
+    errno.EFBIG: "Raise the limit on file sizes (ulimit -f), then run the same command again.",
+    errno.EACCES: "Mend its permissions, or name another path.",
+    errno.EPERM: "Mend its permissions, or name another path.",
+    errno.ENOENT: "Name a path that exists.",
+    errno.EROFS: "It lies on a read-only file system: name another path.",
+    errno.ENOTDIR: "A part of the path is a file: name another path.",
+    errno.EEXIST: "A file stands where a directory is needed: name another path.",
+}
 
 
 def set_up() -> None:
@@ -26,19 +41,35 @@ def set_up() -> None:
 def settings_of(values):
     """Turn the flags' ConfigDict into the frozen configuration of a run.
 
+    Relative paths in it are read from the project's root, so that doors work from any directory.
+
     Raises:
       config.ConfigError: a value that its room refuses.
     """
     from spade_jax import config, settings
 
-    return config.build(settings.RunConfig, values)
+    built = config.build(settings.RunConfig, values)
+    policy = dataclasses.replace(
+        built.policy,
+        tokenizer=_absolute(built.policy.tokenizer),
+        weights=_absolute(built.policy.weights),
+    )
+    corpus = built.corpus
+    if corpus is not None:
+        corpus = dataclasses.replace(corpus, paths=tuple(map(_absolute, corpus.paths)))
+    return dataclasses.replace(
+        built,
+        policy=policy,
+        corpus=corpus,
+        seed_environments=_absolute(built.seed_environments),
+    )
 
 
 @contextlib.contextmanager
 def one_paragraph() -> Iterator[None]:
     """Print errors that a user can mend as one paragraph, and exit with 1 (130 if interrupted).
 
-    Anything else is ours and keeps its traceback.
+    Anything else is ours and keeps its traceback, also a ValueError that no `raise` of ours made.
     """
     from sandbox import records as sandbox_records
     from spade_jax import checkpoint, config, ledger
@@ -46,6 +77,7 @@ def one_paragraph() -> Iterator[None]:
     expected = (
         config.ConfigError,
         checkpoint.CheckpointError,
+        ledger.DivergedError,
         ledger.LedgerError,
         sandbox_records.SandboxUnavailable,
         OSError,
@@ -56,14 +88,27 @@ def one_paragraph() -> Iterator[None]:
         print("\nInterrupted. The same command again continues the run.", file=sys.stderr)
         sys.exit(130)
     except expected as error:
-        print(f"\n{type(error).__name__}: {error}", file=sys.stderr)
-        sys.exit(1)
+        _tell(error)
     except ValueError as error:
-        # Rooms refuse bad values at their doors with a ValueError; deeper down it is a fault.
-        import traceback
-
-        frames = traceback.extract_tb(error.__traceback__)
-        if any("site-packages" in frame.filename for frame in frames[-3:]):
+        if not _raised_by_us(error):
             raise
-        print(f"\n{type(error).__name__}: {error}", file=sys.stderr)
-        sys.exit(1)
+        _tell(error)
+
+
+def _absolute(path: str) -> str:
+    """Read a path from the project's root; an empty one stays empty."""
+    return str(ROOT / path) if path else path
+
+
+def _raised_by_us(error: Exception) -> bool:
+    """Tell a refusal, which a `raise` statement of ours made, from a fault inside a call."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    file = pathlib.Path(last.filename)
+    ours = any(file.is_relative_to(ROOT / name) for name in ("spade_jax", "launch", "sandbox"))
+    return ours and (last.line or "").startswith("raise")
+
+
+def _tell(error: Exception) -> None:
+    remedy = REMEDIES.get(getattr(error, "errno", None), "")
+    print(f"\n{type(error).__name__}: {error}{remedy and '. '}{remedy}", file=sys.stderr)
+    sys.exit(1)

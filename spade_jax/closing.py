@@ -20,6 +20,7 @@ def results(
         "mode": config.mode,
         "seed": config.seed,
         "iterations": progress.iteration,
+        "supervised_steps": _supervised_steps(config),
         "tier": config.sandbox.tier,
         "totals": progress.totals,
         "evaluations": progress.evaluations,
@@ -44,8 +45,11 @@ def table(values: dict[str, Any], folder: pathlib.Path) -> str:
     regret = _regret(values["regret"])
     if regret:
         rows.append(("regret (hinted - plain return)", regret))
+    withheld = _reasons(totals, "hint_refused_")
+    if withheld:
+        rows.append(("groups without hinted plays", withheld))
     for suite in evaluate.SUITES:
-        rows += _suite(suite, values["evaluations"])
+        rows += _suite(suite, values["evaluations"], values["supervised_steps"])
     width = max(len(name) for name, _ in rows)
     lines = ["", "What this run did"] + [f"  {name:<{width}}  {text}" for name, text in rows]
     lines += [
@@ -58,16 +62,29 @@ def table(values: dict[str, Any], folder: pathlib.Path) -> str:
     return "\n".join(lines)
 
 
+def _supervised_steps(config: settings.RunConfig) -> int:
+    """Supervised steps that this run took before its first evaluation."""
+    if config.mode == "supervised" or config.warmstart.from_scratch or not config.policy.weights:
+        return config.warmstart.supervised.steps
+    return 0
+
+
 def _drafts(totals: dict[str, float]) -> str:
-    refused = {
-        key.removeprefix("refused_"): int(count)
-        for key, count in totals.items()
-        if key.startswith("refused_")
-    }
-    reasons = ", ".join(f"{name} {n}" for name, n in sorted(refused.items(), key=lambda x: -x[1]))
-    return f"{int(totals['drafts'])} written, {int(totals.get('accepted', 0))} accepted" + (
-        f"; refused: {reasons}" if reasons else ""
+    refused = _reasons(totals, "refused_")
+    lost = int(totals.get("unchecked", 0))
+    return (
+        f"{int(totals['drafts'])} written, {int(totals.get('accepted', 0))} accepted"
+        + (f", {lost} not judged (the sandbox failed)" if lost else "")
+        + (f"; refused: {refused}" if refused else "")
     )
+
+
+def _reasons(totals: dict[str, float], prefix: str) -> str:
+    """List the totals of a prefix, the largest first."""
+    found = {
+        key.removeprefix(prefix): int(n) for key, n in totals.items() if key.startswith(prefix)
+    }
+    return ", ".join(f"{name} {n}" for name, n in sorted(found.items(), key=lambda x: -x[1]))
 
 
 def _quarters(series: list) -> str:
@@ -88,15 +105,21 @@ def _regret(pairs: list) -> str:
     return f"{mean:+.3f} ± {1.96 * error:.3f}"
 
 
-def _suite(suite: str, evaluations: list[dict]) -> list[tuple[str, str]]:
+def _when(iteration: int, supervised_steps: int) -> str:
+    """Say after what training an evaluation was made."""
+    if iteration:
+        return f"after {iteration} iterations"
+    return f"after {supervised_steps} supervised steps" if supervised_steps else "before"
+
+
+def _suite(suite: str, evaluations: list[dict], supervised_steps: int) -> list[tuple[str, str]]:
     scored = [e for e in evaluations if suite in e["suites"]]
     if not scored:
         return []
     names = {"known": "new instances, known families", "held_out": "held-out families"}
     rows = []
-    for label, record in zip(
-        ("before", "after"), (scored[0], scored[-1])[: len(scored)], strict=False
-    ):
+    for record in (scored[0], scored[-1])[: len(scored)]:
+        label = _when(record["iteration"], supervised_steps)
         score = record["suites"][suite]
         rate = score["solved"] / max(score["questions"], 1)
         half = (score["high"] - score["low"]) / 2

@@ -45,7 +45,7 @@ class CreditConfig:
     role_scale: str = "rms"  # "rms", "reference" or "none"
     designer_weight: float = 1.0
     agent_weight: float = 1.0
-    interval: int = 4  # k of the reference's multiplier: iterations a generation lives
+    interval: int = 0  # k of the reference's multiplier: 0 takes design.every, see settings
 
     def __post_init__(self):
         _one_of("credit.std", self.std, STDS)
@@ -88,6 +88,8 @@ class Life(NamedTuple):
 
 def episode_return(rewards_ET: jax.Array, steps_E: jax.Array, terminated_E: jax.Array) -> jax.Array:
     """Value episodes by their last reward, clipped to [-1, 1], and 0 unless terminated.
+
+    Stands here for exact cases; play does it in `rollout.py`.
 
     Args:
       rewards_ET: step rewards; entries from steps_E on are ignored.
@@ -135,6 +137,8 @@ def ema_baseline_advantage(
     returns_G: jax.Array, baseline: jax.Array, started: jax.Array, decay: float = 0.5
 ) -> tuple[jax.Array, jax.Array]:
     """Subtract a running baseline, 0 until started, which the first mean sets and later ones move.
+
+    Kept for exact cases; no run uses it.
 
     Returns:
       advantages_G, and the baseline after these plays.
@@ -221,7 +225,7 @@ def regret_reward(life: Life, config: CreditConfig) -> jax.Array:
 def reference_regret_reward(
     regret_N: jax.Array, timeout_N: jax.Array, sound_N: jax.Array
 ) -> jax.Array:
-    """Pay regret as the reference does: a step timeout gives -0.5, an unsound program 0."""
+    """Pay -0.5 for a step timeout and 0 for an unsound program; for exact cases, no run uses it."""
     raw_N = jnp.where(sound_N, jnp.maximum(regret_N, 0.0), 0.0)
     return jnp.where(timeout_N, -0.5, raw_N)
 
@@ -370,6 +374,8 @@ def role_factors(
     if config.role_scale == "none":
         return weight_2
     if config.role_scale == "reference":
+        if config.interval < 1:
+            raise ValueError("credit.interval=0 with role_scale='reference': set it above 0.")
         designers = (trained_Q & (role_Q == records.DESIGNER)).sum()
         agents = (trained_Q & (role_Q == records.AGENT)).sum()
         scale = reference_role_scale(designers, agents, config.interval)

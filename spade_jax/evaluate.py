@@ -67,6 +67,9 @@ def as_metrics(scores: dict[str, Score]) -> records.Metrics:
     for suite, score in scores.items():
         named[f"eval/{suite}"] = score.rate
         named[f"eval/{suite}_half_width"] = (score.high - score.low) / 2
+    if "held_out" in scores:
+        for skill, (solved, questions) in scores["held_out"].by_skill.items():
+            named[f"eval/skill_{metrics.slug(skill)}/solve_rate"] = solved / questions
     return named
 
 

@@ -133,9 +133,9 @@ def update(
     Returns:
       the next state (the given one is donated), and a report of float32 arrays. Per table row N,
       draft M, pool slot P, skill Z and sequence Q: what `wages.pay` and `curriculum.statistics`
-      give. Means over the trained tokens of each role, by role id: kl_2 (to the reference),
-      step_kl_2 (to the sampler), entropy_2, surprise_2, logp_gap_2, ratio_2, clipped_2,
-      importance_2; extremes max_logp_gap_2 and max_ratio_off_2; tokens_2. Scalars: loss,
+      give. Means over the trained tokens of each role, by role id: kl_2 (to the reference, absent
+      without one), step_kl_2 (to the sampler), entropy_2, surprise_2, logp_gap_2, ratio_2,
+      clipped_2, importance_2; extremes max_logp_gap_2 and max_ratio_off_2; tokens_2. Scalars: loss,
       policy_loss, gradient_norm, update_norm, parameter_norm, learning_rate, skipped_steps.
     Raises:
       ValueError: at tracing, where the rows do not divide.
@@ -154,6 +154,8 @@ def update(
         step=state.step + config.epochs * config.minibatches,
     )
     report = _summarise(sums) | curriculum.statistics(settled, curriculum_config) | paid
+    if state.reference is None:
+        del report["kl_2"]
     report["learning_rate"] = _rate(after.step - 1, config)
     report["parameter_norm"] = optax.tree.norm(params)
     return after, jax.tree.map(lambda x: x.astype(jnp.float32), report)
@@ -336,7 +338,7 @@ def _optimizer(config: LearnConfig) -> optax.GradientTransformation:
 
     def matrices(params):
         return jax.tree_util.tree_map_with_path(
-            lambda path, _: not str(path[-1].key).startswith(("scale", "bias")), params
+            lambda path, _: not _is_vector(str(path[-1].key)), params
         )
 
     return optax.chain(
@@ -344,6 +346,11 @@ def _optimizer(config: LearnConfig) -> optax.GradientTransformation:
         optax.scale_by_adam(b1=config.b1, b2=config.b2, eps=config.eps),
         optax.add_decayed_weights(config.weight_decay, mask=matrices),
     )
+
+
+def _is_vector(name: str) -> bool:
+    """Tell norms and biases from matrices; attention biases are stored as [L, H, C]."""
+    return name.startswith("scale") or "bias" in name
 
 
 def _rate(step: jax.Array, config: LearnConfig) -> jax.Array:

@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Mapping
+from typing import Any
 
 from spade_jax import records
+
+MOST_SKIPPED = 5  # iterations in a row that may skip optimiser steps
 
 
 class LedgerError(RuntimeError):
     """Counts of an iteration do not add up."""
+
+
+class DivergedError(RuntimeError):
+    """The update gives no finite numbers any more."""
 
 
 def check_drafts(written: int, accepted: int, refused: int, unchecked: int, unplaced: int) -> None:
@@ -60,6 +67,40 @@ def check_batch(
     return masked
 
 
-def group_counts(episodes: list[records.Episode]) -> collections.Counter:
-    """Count episodes by fault: "" for sound ones."""
-    return collections.Counter(episode.fault for episode in episodes)
+def check_update(counts: Mapping[str, int], report: Mapping[str, Any]) -> collections.Counter:
+    """What the host handed over was trained on the device, or left out there with a reason.
+
+    Args:
+      counts: of `batch.build`.
+      report: of `learn.update`, on the host.
+    Returns:
+      sequences that the device masked, by reason: "unpaid" for drafts whose environment nobody
+      could value. `counts` still has them as trained.
+    """
+    designer, agent = (int(report["trained_2"][role]) for role in (records.DESIGNER, records.AGENT))
+    unpaid = counts.get("trained_designer", 0) - designer
+    # Plays without spread have tokens in the table of sequences, unless their replies are empty.
+    more = agent - counts.get("trained_agent", 0)
+    flat = counts.get("masked_no_spread", 0)
+    if not (0 <= unpaid <= int(report["unpaid_drafts"]) and 0 <= more <= flat):
+        raise LedgerError(
+            f"update: trained drafts={designer} of {counts.get('trained_designer', 0)} given, "
+            f"unpaid={int(report['unpaid_drafts'])}; trained plays={agent} of "
+            f"{counts.get('trained_agent', 0)} given and {flat} without spread. This is a fault "
+            "of the program: please report it with the work directory."
+        )
+    return collections.Counter({"unpaid": unpaid} if unpaid else {})
+
+
+def check_steps(skipped_in_a_row: int) -> None:
+    """Stop a run whose optimiser steps are left out again and again.
+
+    Raises:
+      DivergedError: MOST_SKIPPED iterations in a row had a gradient that is not finite.
+    """
+    if skipped_in_a_row >= MOST_SKIPPED:
+        raise DivergedError(
+            f"the gradient was not finite in {skipped_in_a_row} iterations in a row, so that "
+            "optimiser steps were left out (train/skipped_steps in metrics.jsonl). Start again in "
+            "another --workdir with a lower learn.learning_rate or learn.clip_norm."
+        )

@@ -14,7 +14,7 @@ import math
 import os
 import pathlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -22,18 +22,18 @@ import tensorboardX
 
 METRICS = {
     # Play.
-    "rollout/win_rate": "share of plain plays that returned at least the win threshold",
+    "rollout/win_rate": "share of plain plays with a return above 0 (an evaluation asks for 1)",
     "rollout/hinted_win_rate": "the same, hinted plays",
     "rollout/mean_return": "mean return of plain plays, in [-1, 1]",
     "rollout/hinted_mean_return": "the same, hinted plays",
     "rollout/turns": "mean turns of an episode",
     "rollout/reply_tokens": "mean tokens of an agent reply",
     "rollout/truncated": "share of episodes with a reply that the length limit cut",
-    "rollout/zero_spread": "share of (environment, seed) groups whose returns are all equal",
+    "rollout/zero_spread": "share of (environment, seed) groups whose valid plays return the same",
     "rollout/environment_faults": "share of episodes that the environment broke",
     "rollout/infra_faults": "share of episodes lost to a fault of ours",
     # Environments and their designer.
-    "env/validity": "share of drafts that passed every check",
+    "env/validity": "share of the drafts judged that passed every check",
     "env/regret": "mean estimated regret of the environments drawn, in units of return",
     "env/regret_se": "standard error of env/regret",
     "env/raw_regret": "the same mean before shrinkage",
@@ -45,21 +45,21 @@ METRICS = {
     "env/skill_entropy": "entropy of skills in the pool over its maximum, in [0, 1]",
     "env/hints_kept": "share of hints that passed the gate",
     "env/earned_difficulty": "of the failures in plain plays, the share that the hint removes",
-    "env/cheat_rate": "best scripted player's win rate, mean over accepted drafts",
     "env/pool_size": "environments alive in the pool",
     "env/reply_tokens": "mean tokens of a draft",
     "env/skill_*/win_rate": "win rate of plain plays in this skill",
     "env/skill_*/regret": "mean regret in this skill",
-    "env/skill_*/validity": "share of drafts accepted in this skill",
+    "env/skill_*/validity": "share of the drafts judged that were accepted in this skill",
     # The policy in both roles.
-    "actor/agent_entropy": "mean negative log-probability of a sampled agent token, in nats",
+    "actor/agent_entropy": "mean entropy of the distribution at each trained agent token, nats",
     "actor/designer_entropy": "the same, designer",
     "actor/agent_advantage_rms": "root mean square of the agent's advantages over its tokens",
     "actor/designer_advantage_rms": "the same, designer",
     # The update.
     "train/loss": "loss that was minimised",
     "train/policy_loss": "policy-gradient part of it",
-    "train/kl": "k3 estimate of the divergence to the starting policy, nats a token",
+    "train/kl": "k3 estimate of the divergence to the starting policy, nats a token; absent "
+    "without a KL term",
     "train/step_kl": "k3 estimate of the divergence to the policy that wrote the rows",
     "train/clip_share": "share of tokens whose ratio was clipped",
     "train/importance": "mean truncated importance weight",
@@ -71,9 +71,6 @@ METRICS = {
     "train/learning_rate": "step size of this update",
     "train/skipped_steps": "optimiser steps left out in this iteration: gradient not finite",
     "train/padding": "share of the batch's tokens that carry no weight for being padding",
-    # Supervised start.
-    "warmstart/loss": "cross-entropy of the supervised tokens, nats a token",
-    "warmstart/accuracy": "share of supervised tokens that the argmax gets right",
     # Benchmarks.
     "eval/known": "solve rate on new instances of training families",
     "eval/known_half_width": "half the 95% interval of eval/known",
@@ -87,16 +84,18 @@ METRICS = {
     "count/drafts": "drafts written",
     "count/accepted": "drafts that became environments",
     "count/refused_*": "drafts refused for this reason",
+    "count/unchecked": "drafts that nobody could judge, because the sandbox failed",
+    "count/hint_refused_*": "groups whose hinted plays the gate of hints left out, by reason",
+    "count/policy_hint_refused_*": "hints of the policy that the gate refused, by reason",
     "count/episodes": "episodes played to an end",
     "count/programs": "processes that executed a program in the sandbox",
-    "count/sandbox_*": "outcomes of sandbox requests with this status",
     "count/generated": "sequences generated",
     "count/trained": "sequences trained on",
     "count/refused": "sequences of refused drafts that were trained on",
     "count/waiting": "sequences of drafts that wait for their credit",
     "count/masked_*": "sequences generated and not trained, by reason",
     "count/tokens": "tokens trained on",
-    "count/compiles": "programs compiled by JAX",
+    "count/compiles": "shapes that the sampler met for the first time in this process",
     "count/total_episodes": "episodes since the run began",
     "count/total_programs": "sandbox processes since the run began",
 }
@@ -266,20 +265,6 @@ def interval(successes: float, n: int) -> Interval:
     centre = (share + z2 / (2 * n)) / (1 + z2 / n)
     spread = _Z95 / (1 + z2 / n) * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n))
     return Interval(mean=share, low=max(0.0, centre - spread), high=min(1.0, centre + spread))
-
-
-def mean_interval(values: Iterable[float]) -> Interval:
-    """Give a mean and its 95% normal interval from the sample standard deviation.
-
-    One value has an infinite interval; none has mean nan.
-    """
-    array = np.asarray(list(values), np.float64)
-    if array.size < 2:
-        mean = float(array[0]) if array.size else math.nan
-        return Interval(mean=mean, low=-math.inf, high=math.inf)
-    mean = float(array.mean())
-    spread = _Z95 * float(array.std(ddof=1)) / math.sqrt(array.size)
-    return Interval(mean=mean, low=mean - spread, high=mean + spread)
 
 
 def progress_line(

@@ -2,11 +2,12 @@
 
 In: a configuration and a work directory. Out: checkpoints, metrics, samples and `results.json`
 there. The same call again continues from the newest checkpoint; a finished run only prints its
-table.
+table, unless more iterations are asked for. The directory keeps the configuration: see `claim.py`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pathlib
 import time
@@ -17,18 +18,22 @@ import jax
 
 from spade_jax import (
     checkpoint,
+    claim,
     closing,
     domains,
     evaluate,
     learn,
+    ledger,
     loop,
     machine,
     metrics,
+    records,
     seeds,
     settings,
     supervised,
     warmstart,
 )
+from spade_jax.domains import domain
 from spade_jax.policy import chat, sharding, tokenizer, transformer, weights
 
 RESULTS = "results.json"
@@ -39,20 +44,23 @@ def run(config: settings.RunConfig, workdir: str, say: Callable[[str], None] = p
     """Do everything the configuration says; returns what `results.json` holds.
 
     Raises:
-      checkpoint.CheckpointError, sandbox.records.SandboxUnavailable, FileNotFoundError,
-      ValueError: each with a message that names the remedy.
+      checkpoint.CheckpointError, sandbox.records.SandboxUnavailable, ledger.DivergedError,
+      FileNotFoundError, ValueError: each with a message that names the remedy.
     """
     folder = pathlib.Path(workdir)
-    folder.mkdir(parents=True, exist_ok=True)
     learn.check_rows(config.learn, config.batch, machine.make_mesh(config))
+    folder.mkdir(parents=True, exist_ok=True)
+    claim.claim(folder, config)
     if (folder / RESULTS).exists():
         results = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
-        say(closing.table(results, folder))
-        return results
+        if config.mode == "supervised" or results["iterations"] >= config.iterations:
+            say(closing.table(results, folder))
+            return results
     with machine.CountedCrew(config.sandbox) as crew:
         say(f"sandbox: tier {config.sandbox.tier}, {crew.describe()}")
         words, model, params = find_policy(config, crew, folder, say)
         world = machine.Machine(config, crew, words, model)
+        check_prompts(config, world)
         results = _iterations(config, world, params, folder, say)
     _write_json(folder / RESULTS, results)
     say(closing.table(results, folder))
@@ -67,24 +75,73 @@ def evaluate_step(
 ) -> dict:
     """Score the parameters of one committed step of a run; the newest where `step` is None.
 
+    Only loads what the run has made.
+
     Raises:
       checkpoint.CheckpointError: the step does not exist or cannot be read.
+      FileNotFoundError: there are no checkpoints, or the files of the policy are missing.
     """
     folder = pathlib.Path(workdir)
     if not (folder / "checkpoints").is_dir():
         raise FileNotFoundError(f"{folder} holds no checkpoints; set --workdir to that of a run.")
-    store = checkpoint.Store(folder, config.checkpoint)
-    found = store.steps()
-    if not found or (step is not None and step not in found):
-        raise checkpoint.CheckpointError(
-            f"{store.folder} has no step {step}; it has {found}. Choose one with --step."
-        )
-    with machine.CountedCrew(config.sandbox) as crew:
-        words, model, params = find_policy(config, crew, folder, say)
+    words, model, params = load_policy(config, folder)
+    with (
+        contextlib.closing(checkpoint.Store(folder, config.checkpoint)) as store,
+        machine.CountedCrew(config.sandbox) as crew,
+    ):
+        found = store.steps()
+        if not found or (step is not None and step not in found):
+            raise checkpoint.CheckpointError(
+                f"{store.folder} has no step {step}; it has {found}. Choose one with --step."
+            )
         world = machine.Machine(config, crew, words, model)
         progress = loop.start(config, world, params)
         progress = _restore(store, progress, world, say, step if step is not None else found[-1])
         return _evaluate(progress, world, config, say)[0]
+
+
+def check_prompts(config: settings.RunConfig, world: machine.Machine) -> None:
+    """Refuse rows that no draft fits, before anything is generated.
+
+    Counts prompts without passage, win rate and memory; with them they are longer.
+
+    Raises:
+      ValueError: the longest prompt and design.max_tokens together exceed batch.row_tokens.
+    """
+    if config.mode != "self_play":
+        return
+    longest = 0
+    for skill in records.SKILLS_OF[config.setting]:
+        for difficulty in records.DIFFICULTIES:
+            request = domain.Request(
+                skill=skill, difficulty=difficulty, family=config.design.family, passage=""
+            )
+            messages = domain.designer_messages(world.domain, request)
+            longest = max(longest, len(world.chat.start(records.DESIGNER, messages)))
+    if longest + config.design.max_tokens > config.batch.row_tokens:
+        raise ValueError(
+            f"batch.row_tokens={config.batch.row_tokens}: a designer's prompt of {longest} tokens "
+            f"and a draft of design.max_tokens={config.design.max_tokens} do not fit. Set it to "
+            f"at least {longest + config.design.max_tokens}."
+        )
+
+
+def load_policy(
+    config: settings.RunConfig, folder: pathlib.Path
+) -> tuple[tokenizer.Tokenizer, transformer.ModelConfig, Any]:
+    """Load the policy that a run made in its folder, or else the one it was given.
+
+    Raises:
+      FileNotFoundError: there is none.
+    """
+    if (folder / POLICY).exists():
+        return machine.load_policy(str(folder / warmstart.TOKENIZER), str(folder / POLICY))
+    if config.mode == "supervised" or config.warmstart.from_scratch or not config.policy.weights:
+        raise FileNotFoundError(
+            f"{folder / POLICY} does not exist: the supervised start of this run has not ended. "
+            "Run `python -m launch.train` with the same --config and --workdir first."
+        )
+    return machine.load_policy(config.policy.tokenizer, config.policy.weights)
 
 
 def find_policy(
@@ -95,11 +152,9 @@ def find_policy(
 ) -> tuple[tokenizer.Tokenizer, transformer.ModelConfig, Any]:
     """Load the policy, or train it on the seed environments where there is none to load."""
     made = folder / POLICY
-    if made.exists():
-        return machine.load_policy(str(folder / warmstart.TOKENIZER), str(made))
     scratch = config.warmstart.from_scratch or not config.policy.weights
-    if config.mode != "supervised" and not scratch:
-        return machine.load_policy(config.policy.tokenizer, config.policy.weights)
+    if made.exists() or (config.mode != "supervised" and not scratch):
+        return load_policy(config, folder)
     words, model, params = _warm_start(config, crew, folder, scratch, say)
     weights.save(made, params, model)
     say(f"warm start: policy written to {made}")
@@ -146,6 +201,7 @@ def _iterations(config, world: machine.Machine, params, folder: pathlib.Path, sa
     if store.steps():
         progress = _restore(store, progress, world, say, store.steps()[-1])
     writer = metrics.MetricWriter(folder, resume_step=progress.iteration - 1)
+    compiled = 0
     if not progress.evaluations:
         progress.evaluations.append(_evaluate(progress, world, config, say)[0])
         store.save(progress.iteration, progress.train, loop.to_host(progress))
@@ -157,8 +213,11 @@ def _iterations(config, world: machine.Machine, params, folder: pathlib.Path, sa
             scores, scored = _evaluate(progress, world, config, say)
             progress.evaluations.append(scores)
             named |= scored
+        named["count/compiles"] = len(world.sampler.shapes) - compiled
+        compiled = len(world.sampler.shapes)
         writer.write(done - 1, named, step.sample)
         say(metrics.progress_line(done - 1, config.iterations, time.monotonic() - begun, named))
+        ledger.check_steps(int(progress.totals["skipped_in_a_row"]))
         if done % config.checkpoint.every == 0 or done == config.iterations:
             store.save(done, progress.train, loop.to_host(progress))
     weights.save(folder / "final.npz", progress.train.params, world.model)

@@ -57,7 +57,6 @@ class WarmstartConfig:
     """Supervised start of both roles on the train split of the seed environments."""
 
     from_scratch: bool = False  # train it in this run although policy.weights exist
-    settings: tuple[str, ...] = ("compact",)  # settings of the seed environments used
     designer_share: float = 0.4  # of examples' tokens that teach writing
     vocabulary: int = 640  # tokens of the tokenizer, when it is trained here
     log_every: int = 50  # steps between progress lines and checkpoints
@@ -106,3 +105,42 @@ class RunConfig:
     learn: learn.LearnConfig = learn.LearnConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     checkpoint: checkpoint.CheckpointConfig = checkpoint.CheckpointConfig()
+
+    def __post_init__(self):
+        if self.iterations < 0:
+            raise ValueError(f"iterations={self.iterations}: set it to at least 0.")
+        credit = self.learn.credit
+        reference = credit.role_scale == "reference"
+        if reference and credit.interval not in (0, self.design.every):
+            raise ValueError(
+                f"learn.credit.interval={credit.interval} and design.every={self.design.every} "
+                "both say how long a generation lives; set the first to 0, which takes the second."
+            )
+        if self.mode != "supervised":
+            self._check_rows()
+
+    def _check_rows(self) -> None:
+        """What is sampled must fit a row of the batch, and be sampled at a temperature."""
+        row, turn = self.batch.row_tokens, self.rollout.context_tokens
+        if turn > row:
+            raise ValueError(
+                f"rollout.context_tokens={turn} exceed batch.row_tokens={row}: longer episodes "
+                "could not be trained on. Set batch.row_tokens to at least as many."
+            )
+        if self.rollout.temperature <= 0:
+            raise ValueError(
+                f"rollout.temperature={self.rollout.temperature}: what is trained on is sampled; "
+                "set it above 0. evaluate.temperature may be 0."
+            )
+        if self.mode == "self_play" and self.design.max_tokens >= row:
+            raise ValueError(
+                f"design.max_tokens={self.design.max_tokens} and a prompt do not fit "
+                f"batch.row_tokens={row}. Set batch.row_tokens to the longest prompt and draft "
+                "together."
+            )
+
+    def learning(self) -> learn.LearnConfig:
+        """The section of the update, with what it takes from other sections."""
+        interval = self.learn.credit.interval or self.design.every
+        credit = dataclasses.replace(self.learn.credit, interval=interval)
+        return dataclasses.replace(self.learn, credit=credit)

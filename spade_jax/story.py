@@ -73,8 +73,10 @@ def metrics(told: Told, totals: dict[str, float]) -> records.Metrics:
     for name in ("episodes", "programs"):
         named[f"count/total_{name}"] = totals[name]
     for key, value in named.items():
-        if key.startswith("count/refused_"):
+        if key.startswith(("count/refused_", "count/hint_refused_", "count/unchecked")):
             totals[key[6:]] = totals.get(key[6:], 0) + value
+    in_a_row = totals.get("skipped_in_a_row", 0) + 1
+    totals["skipped_in_a_row"] = in_a_row if named["train/skipped_steps"] else 0
     return named
 
 
@@ -129,7 +131,8 @@ def _play(told: Told) -> records.Metrics:
     named: records.Metrics = {}
     for episodes, prefix in ((plain, "rollout/"), (hinted, "rollout/hinted_")):
         if episodes:
-            named[f"{prefix}win_rate"] = float(np.mean([e.value > 0 for e in episodes]))
+            won = [e.value > 0 for e in episodes]  # an evaluation asks for 1
+            named[f"{prefix}win_rate"] = float(np.mean(won))
             named[f"{prefix}mean_return"] = float(np.mean([e.value for e in episodes]))
     if plain:
         named["rollout/turns"] = float(np.mean([len(e.turns) for e in plain]))
@@ -145,6 +148,7 @@ def _play(told: Told) -> records.Metrics:
 
 
 def _zero_spread(plain: list[records.Episode]) -> float:
+    """Share of groups whose valid plays, which are given, all have one return."""
     groups = collections.defaultdict(set)
     for e in plain:
         groups[e.environment, e.seed_index].add(e.value)
@@ -174,7 +178,9 @@ def _environments(told: Told) -> records.Metrics:
     drafts, verdicts = told.written.drafts, told.written.verdicts
     if drafts:
         sound = [v.environment for v in verdicts if v.environment is not None]
-        named["env/validity"] = len(sound) / len(drafts)
+        judged = len(drafts) - sum(_unchecked(v) for v in verdicts)
+        if judged:
+            named["env/validity"] = len(sound) / judged
         named["env/reply_tokens"] = float(np.mean([len(d.reply.ids) for d in drafts]))
         if sound:
             named["env/similarity"] = float(np.mean([e.similarity for e in sound]))
@@ -207,9 +213,9 @@ def _skills(told: Told) -> records.Metrics:
     named |= {name: float(np.mean(values)) for name, values in sorted(found.items())}
     asked, passed = collections.Counter(), collections.Counter()
     for draft, verdict in zip(told.written.drafts, told.written.verdicts, strict=True):
-        asked[draft.skill] += 1
+        asked[draft.skill] += not _unchecked(verdict)
         passed[draft.skill] += verdict.environment is not None
-    for skill in sorted(asked):
+    for skill in sorted(skill for skill, count in asked.items() if count):
         named[f"env/skill_{metric_files.slug(skill)}/validity"] = passed[skill] / asked[skill]
     return named
 
@@ -222,14 +228,13 @@ def _update(told: Told) -> records.Metrics:
     def over_roles(name: str) -> float:
         return float((report[name] * share_2).sum())
 
-    return {
+    named = {
         "actor/agent_entropy": float(report["entropy_2"][records.AGENT]),
         "actor/designer_entropy": float(report["entropy_2"][records.DESIGNER]),
         "actor/agent_advantage_rms": float(report["advantage_rms_2"][records.AGENT]),
         "actor/designer_advantage_rms": float(report["advantage_rms_2"][records.DESIGNER]),
         "train/loss": float(report["loss"]),
         "train/policy_loss": float(report["policy_loss"]),
-        "train/kl": over_roles("kl_2"),
         "train/step_kl": over_roles("step_kl_2"),
         "train/clip_share": over_roles("clipped_2"),
         "train/importance": over_roles("importance_2"),
@@ -242,25 +247,41 @@ def _update(told: Told) -> records.Metrics:
         "train/padding": 1.0 - told.made.real_share,
         "train/skipped_steps": int(report["skipped_steps"]),
     }
+    if "kl_2" in report:  # absent without a reference
+        named["train/kl"] = over_roles("kl_2")
+    return named
 
 
 def _counts(told: Told) -> records.Metrics:
     drafts, verdicts = told.written.drafts, told.written.verdicts
-    reasons = collections.Counter(v.finding.reason for v in verdicts if v.finding is not None)
+    reasons = collections.Counter(
+        v.finding.reason for v in verdicts if v.finding is not None and not _unchecked(v)
+    )
+    trained = told.made.counts["trained_designer"] + told.made.counts["trained_agent"]
     named: records.Metrics = {
         "count/drafts": len(drafts),
         "count/accepted": sum(v.environment is not None for v in verdicts),
         "count/episodes": len(told.played.episodes),
         "count/programs": told.programs,
         "count/generated": told.made.counts["generated"],
-        "count/trained": told.made.counts["trained_designer"] + told.made.counts["trained_agent"],
+        "count/trained": trained - told.masked["unpaid"],  # the host has these as trained
         "count/refused": sum(w.reason not in ("", *pools.UNJUDGED) for w in told.due),
+        "count/unchecked": sum(_unchecked(v) for v in verdicts),
         "count/waiting": len(told.pool.waiting),
         "count/tokens": int(told.report["tokens_2"].sum()),
     }
     named |= {f"count/refused_{reason}": n for reason, n in reasons.items()}
     named |= {f"count/masked_{reason}": n for reason, n in told.masked.items()}
+    for reason, n in told.played.hint_refusals.items():
+        named[f"count/hint_refused_{metric_files.slug(reason)}"] = n
+    for reason, n in told.hint_refusals.items():
+        named[f"count/policy_hint_refused_{metric_files.slug(reason)}"] = n
     return named
+
+
+def _unchecked(verdict: validate.Verdict) -> bool:
+    """Tell whether nobody could judge a draft, because the sandbox failed."""
+    return verdict.finding is not None and verdict.finding.reason == validate.INFRA
 
 
 def _spread(items: list[int], count: int) -> list[int]:

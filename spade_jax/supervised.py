@@ -65,17 +65,21 @@ def pipeline(examples: Sequence[Example], config: SupervisedConfig, seed: int):
       a grain iterator of dicts of [B, T] arrays: tokens, trained, roles, and with each the segment
       ids and positions that grain adds.
     Raises:
-      ValueError: no example fits a row.
+      ValueError: there is no example, or one does not fit a row.
     """
-    fitting = [example for example in examples if len(example.ids) <= config.row_tokens]
-    if not fitting:
-        raise ValueError(
-            f"None of {len(examples)} examples fits warmstart.supervised.row_tokens="
-            f"{config.row_tokens}; set it to the longest example or more."
-        )
     length = config.row_tokens
+    longest = max((len(example.ids) for example in examples), default=0)
+    if not 0 < longest <= length:
+        over = sum(len(example.ids) > length for example in examples)
+        raise ValueError(
+            f"warmstart.supervised.row_tokens={length}: {over} of {len(examples)} examples are "
+            f"longer, the longest has {longest} tokens. Set it to at least {max(longest, 2)}, or "
+            "make programs and prompts shorter."
+            if examples
+            else "There is no example to learn from: set warmstart.lessons."
+        )
     dataset = (
-        grain.MapDataset.source(fitting)
+        grain.MapDataset.source(list(examples))
         .seed(seed)
         .shuffle()
         .repeat()

@@ -36,7 +36,7 @@ def write_lessons(
         lines = path.read_text(encoding="utf-8").splitlines()
         return [lessons.Lesson(**json.loads(line)) for line in lines]
     begun = time.monotonic()
-    found = library.load(config.seed_environments, config.warmstart.settings, ("train",))
+    found = library.load(config.seed_environments, (config.setting,), ("train",))
 
     def progress(done: int, total: int) -> None:
         say(f"warm start: programs run {done}/{total}  {time.monotonic() - begun:.0f} s")

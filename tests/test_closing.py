@@ -2,7 +2,7 @@
 
 import pathlib
 
-from spade_jax import closing
+from spade_jax import closing, settings
 
 FOLDER = pathlib.Path("runs/x")
 
@@ -16,7 +16,7 @@ def score(answers, low, high):
 
 def values(**changes):
     fields = {
-        "mode": "self_play", "seed": 3, "iterations": 8, "tier": "gvisor",
+        "mode": "self_play", "seed": 3, "iterations": 8, "tier": "gvisor", "supervised_steps": 0,
         "totals": {"programs": 40, "episodes": 200, "drafts": 10, "accepted": 7,
                    "refused_syntax": 1, "refused_unwinnable": 2},
         "evaluations": [
@@ -35,6 +35,20 @@ def test_the_table_tells_counts_and_refusals_commonest_first():
     assert "8 (self_play, seed 3)" in text
     assert "40 in gvisor" in text
     assert "10 written, 7 accepted; refused: unwinnable 2, syntax 1" in text
+
+
+def test_drafts_that_nobody_judged_are_not_refused():
+    totals = values()["totals"] | {"unchecked": 3.0}
+    text = closing.table(values(totals=totals), FOLDER)
+    assert "7 accepted, 3 not judged (the sandbox failed); refused: unwinnable 2" in text
+
+
+def test_groups_that_lost_their_hinted_plays_are_told_by_reason():
+    totals = values()["totals"] | {"hint_refused_none": 2, "hint_refused_leaks_answer": 9}
+    assert "groups without hinted plays" not in closing.table(values(), FOLDER)
+    text = closing.table(values(totals=totals), FOLDER)
+    (line,) = [line for line in text.splitlines() if "groups without hinted plays" in line]
+    assert line.endswith("leaks_answer 9, none 2") and "refused: unwinnable" in text
 
 
 # Eight values are known; the quarters are .1 .3 and .6 .8.
@@ -57,7 +71,7 @@ def test_regret_has_an_interval():
 def test_evaluations_are_compared_in_pairs():
     text = closing.table(values(), FOLDER)
     assert "known families, before" in text and "25.0% ± 20.0 (4 questions)" in text
-    assert "known families, after" in text and "75.0% ± 20.0 (4 questions)" in text
+    assert "known families, after 8 iterations" in text and "75.0% ± 20.0 (4 questions)" in text
     assert "+50.0 ± 56.6 points" in text
     assert "held-out" not in text
 
@@ -65,6 +79,16 @@ def test_evaluations_are_compared_in_pairs():
 def test_one_evaluation_is_only_a_before():
     text = closing.table(values(evaluations=values()["evaluations"][:1]), FOLDER)
     assert "before" in text and "after" not in text and "change" not in text
+
+
+def test_an_evaluation_that_followed_a_supervised_start_says_so():
+    text = closing.table(values(supervised_steps=1600), FOLDER)
+    assert "known families, after 1600 supervised steps" in text and "before" not in text
+    assert "known families, after 8 iterations" in text
+    assert closing._supervised_steps(settings.RunConfig(mode="supervised")) == 1000
+    given = settings.RunConfig(policy=settings.PolicyConfig(weights="x.npz"))
+    assert closing._supervised_steps(given) == 0
+    assert closing._supervised_steps(settings.RunConfig()) == 1000  # from nothing
 
 
 def test_a_run_without_designer_tells_of_no_drafts():

@@ -437,7 +437,7 @@ def test_a_role_without_signal_changes_nothing():
 
 def test_reference_scale_counts_trained_sequences():
     # 1 designer and 3 agent sequences trained, k = 4: 12
-    config = credit.CreditConfig(role_scale="reference")
+    config = credit.CreditConfig(role_scale="reference", interval=4)
     factor = credit.role_factors(
         jnp.ones(6), jnp.array([5, 0, 1, 1, 1, 0]), jnp.array([0, 0, 1, 1, 1, 1]), config
     )

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from spade_jax import evaluate, records, seed_files
+from spade_jax import evaluate, metrics, records, seed_files
 
 
 def program(family, skill):
@@ -58,6 +58,17 @@ def test_scores_are_json_and_metrics():
     named = evaluate.as_metrics({"known": tally()})
     assert named["eval/known"] == 0.6
     assert named["eval/known_half_width"] == pytest.approx((tally().high - tally().low) / 2)
+    assert not [name for name in named if "skill" in name]
+
+
+def test_skills_of_held_out_families_are_metrics():
+    named = evaluate.as_metrics({"held_out": tally()})
+    rates = {name: rate for name, rate in named.items() if "skill" in name}
+    assert rates == {
+        f"eval/skill_{metrics.slug(records.SKILLS[0])}/solve_rate": 0.5,
+        f"eval/skill_{metrics.slug(records.SKILLS[1])}/solve_rate": 1.0,
+    }
+    assert metrics.check(named)
 
 
 # Differences +1 0 0 +1 (the questions with an x are left out): mean 1/2, sample deviation

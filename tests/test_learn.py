@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from spade_jax import batch, credit, curriculum, learn, objectives, records
+from spade_jax import batch, credit, curriculum, learn, ledger, objectives, records
 from spade_jax.policy import heads, sharding, transformer
 
 MODEL = transformer.ModelConfig(
@@ -191,6 +191,18 @@ def test_report_counts_what_was_trained(base):
     assert all(np.asarray(value).dtype == np.float32 for value in report.values())
 
 
+@pytest.mark.parametrize("drop", [False, True])
+def test_the_ledger_tells_which_drafts_were_not_paid(drop):
+    plays, credits = iteration()
+    lost = [dataclasses.replace(e, fault="infra" if e.environment == 0 else "") for e in plays]
+    rows = dataclasses.replace(ROWS, drop_flat_groups=drop)
+    for played, unpaid in ((plays, 0), (lost, 1)):
+        made = make(played, credits, rows=rows, fresh={0: 0, 1: 0, 2: 0})
+        _, report = step(start(), made)
+        assert report["unpaid_drafts"] == unpaid
+        assert ledger.check_update(made.counts, report)["unpaid"] == unpaid
+
+
 def test_roles_pull_equally_hard(base):
     designer, agent = base[1]["advantage_rms_2"]
     assert agent > 0.1
@@ -244,6 +256,22 @@ def test_a_gradient_that_is_not_finite_moves_nothing():
     assert float(state.curriculum.plays_P.sum()) == 24
 
 
+def test_norms_and_biases_do_not_decay():
+    """Without a gradient only the decay moves a parameter."""
+    model = dataclasses.replace(MODEL, attention_bias=True, qk_norm=True)
+    params = jax.tree.map(jnp.ones_like, transformer.init(model, jax.random.key(0)))
+    optimizer = learn._optimizer(dataclasses.replace(CONFIG, weight_decay=0.1))
+    vectors = {"scale", "q_bias_HC", "k_bias_KC", "v_bias_KC"}
+    zero = jax.tree.map(jnp.zeros_like, params)
+    updates, _ = optimizer.update(zero, optimizer.init(params), params)
+    names = set()
+    for path, update in jax.tree_util.tree_leaves_with_path(updates):
+        decays = bool((update != 0).all())
+        assert decays == (path[-1].key not in vectors), path
+        names.add(path[-1].key)
+    assert names > vectors
+
+
 def test_several_steps_start_at_ratio_one_and_move_away():
     config = dataclasses.replace(
         CONFIG, minibatches=2, epochs=2, objective=objectives.ObjectiveConfig(kl_coefficient=0.1)
@@ -253,6 +281,7 @@ def test_several_steps_start_at_ratio_one_and_move_away():
     assert report["max_ratio_off_2"].min() > 1e-4
     assert int(state.step) == 4
     assert report["kl_2"].min() > 0  # later steps have left the starting policy
+    assert "kl_2" not in step(start(), make(*iteration()))[1]  # nothing to differ from
     assert report["tokens_2"][0] == 2 * 26  # two epochs
     np.testing.assert_allclose(
         jax.tree.leaves(state.reference)[0],

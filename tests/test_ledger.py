@@ -2,6 +2,7 @@
 
 import collections
 
+import numpy as np
 import pytest
 
 from spade_jax import ledger
@@ -33,6 +34,31 @@ def test_a_sequence_without_a_place_stops_the_run(change):
     given = {"episodes": 10, "credited": 2, "counts": COUNTS, "planned": 13, "dropped": 3}
     with pytest.raises(ledger.LedgerError, match="planned=.*trained="):
         ledger.check_batch(**(given | change))
+
+
+def report(designer, agent, unpaid):
+    return {"trained_2": np.array([designer, agent], np.float32), "unpaid_drafts": unpaid}
+
+
+# 2 drafts and 5 plays went to the device, of 3 more plays without spread it may know the tokens.
+def test_drafts_that_the_device_did_not_pay_are_masked():
+    counts = COUNTS | {"masked_no_spread": 3}
+    assert ledger.check_update(counts, report(2, 5, 0)) == collections.Counter()
+    assert ledger.check_update(counts, report(1, 8, 1)) == collections.Counter({"unpaid": 1})
+    # An unpaid draft that the host masked itself is not masked twice.
+    assert ledger.check_update(counts, report(2, 6, 1)) == collections.Counter()
+
+
+@pytest.mark.parametrize("wrong", [(1, 5, 0), (3, 5, 0), (2, 4, 0), (2, 6, 0)])
+def test_what_the_device_lost_or_made_up_stops_the_run(wrong):
+    with pytest.raises(ledger.LedgerError, match="trained drafts="):
+        ledger.check_update(COUNTS, report(*wrong))
+
+
+def test_steps_left_out_again_and_again_stop_the_run():
+    ledger.check_steps(4)
+    with pytest.raises(ledger.DivergedError, match="learning_rate"):
+        ledger.check_steps(5)
 
 
 def test_drafts_are_accepted_refused_or_unchecked():

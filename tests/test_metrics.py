@@ -156,13 +156,6 @@ def test_wilson_interval_by_hand():
         metrics.interval(3, 2)
 
 
-def test_mean_interval_by_hand():
-    # 0, 1, 2, 3: mean 1.5, sample std 1.290994, error 0.645497, times 1.959964 = 1.265151.
-    got = metrics.mean_interval([0, 1, 2, 3])
-    assert got.mean == 1.5 and math.isclose(got.half_width, 1.265151, abs_tol=1e-6)
-    assert math.isinf(metrics.mean_interval([1.0]).half_width)
-
-
 def test_progress_line_reads_well():
     line = metrics.progress_line(
         2,

@@ -83,6 +83,7 @@ def told(**changes):
             episodes=EPISODES,
             hint_refusals=collections.Counter({"leaks_answer": 1}),
             dropped=2,
+            leaks_N={},
             transcripts=[("Guess.", "3")] * len(EPISODES),
         ),
         "hint_refusals": collections.Counter(),
@@ -170,13 +171,47 @@ def test_totals_move_forward():
         assert named["count/total_episodes"] == 9 * times
         assert named["count/total_programs"] == 5 * times
     assert totals == {
-        "drafts": 6, "accepted": 2, "episodes": 18, "programs": 10, "refused_syntax": 4
+        "drafts": 6, "accepted": 2, "episodes": 18, "programs": 10, "refused_syntax": 4,
+        "hint_refused_leaks_answer": 2, "unchecked": 0, "skipped_in_a_row": 2,
     }  # fmt: skip
+    story.metrics(told(report=REPORT | {"skipped_steps": 0}), totals)
+    assert totals["skipped_in_a_row"] == 0
+
+
+def test_drafts_that_nobody_could_judge_lower_no_validity():
+    written = told().written
+    lost = [*written.verdicts[:2], verdict(2, "infra")]
+    named = story.metrics(told(written=dataclasses.replace(written, verdicts=lost)), {})
+    assert named["env/validity"] == 0.5 and named["count/unchecked"] == 1
+    assert named["env/skill_mathematical_reasoning/validity"] == 0.5
+    assert named["count/refused_syntax"] == 1 and "count/refused_infra" not in named
+    lost = [verdict(n, "infra") for n in range(3)]
+    named = story.metrics(told(written=dataclasses.replace(written, verdicts=lost)), {})
+    assert not [name for name in named if name.endswith("validity")]
+
+
+def test_drafts_that_the_device_did_not_pay_are_not_trained():
+    masked = collections.Counter(hinted=2, environment_fault=1, unpaid=1)
+    named = story.metrics(told(masked=masked), {})
+    assert (named["count/trained"], named["count/masked_unpaid"]) == (9, 1)
+    masked_in_all = sum(n for name, n in named.items() if name.startswith("count/masked_"))
+    assert named["count/generated"] == named["count/trained"] + masked_in_all
+
+
+def test_hints_that_the_gate_refused_are_counted_by_reason():
+    named = story.metrics(told(hint_refusals=collections.Counter(empty=3)), {})
+    assert named["count/hint_refused_leaks_answer"] == 1
+    assert named["count/policy_hint_refused_empty"] == 3
+
+
+def test_divergence_without_a_reference_is_no_metric():
+    report = {name: value for name, value in REPORT.items() if name != "kl_2"}
+    assert "train/kl" not in story.metrics(told(report=report), {})
 
 
 def test_an_iteration_without_designer_and_plays_is_told_too():
     nothing = rollout.Played(
-        episodes=[], hint_refusals=collections.Counter(), dropped=0, transcripts=[]
+        episodes=[], hint_refusals=collections.Counter(), dropped=0, leaks_N={}, transcripts=[]
     )
     quiet = dict(REPORT, paired_N=np.zeros(4), designer_paid_M=np.zeros(3))
     empty = pool.empty(pool.PoolConfig(slots=2))
