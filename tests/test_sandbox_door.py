@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -66,6 +69,24 @@ def test_doctor_finds_every_limit_enforced(capsys):
     assert door.main(["doctor", "--json"]) == 0, capsys.readouterr().out
     found = json.loads(capsys.readouterr().out)
     assert all(found["limits_enforced"].values()) and found["reach_outside"] == "nothing"
+
+
+@pytest.mark.parametrize("tier", ["subprocess", GVISOR])
+def test_installed_package_examines_the_machine_from_any_directory(tier, tmp_path):
+    try:
+        importlib.metadata.version("spade_jax")
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("the package is not installed")
+    done = subprocess.run(
+        [sys.executable, "-m", "sandbox", "doctor", "--json", "--tier", tier],
+        cwd=tmp_path,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    found = json.loads(done.stdout)
+    assert found["tier"].startswith(tier) and found["limits_enforced"], done.stderr
+    assert done.returncode == (0 if found["works"] else 1)
 
 
 def test_mirror_is_read_from_both_forms_of_apt_sources():
