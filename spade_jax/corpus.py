@@ -30,11 +30,13 @@ class CorpusConfig:
 
     paths: tuple[str, ...] = ("experiments/corpus/python_docs.jsonl",)  # JSONL files
     max_words: int = 400  # longer passages are cut
+    max_characters: int = 20_000  # and cut here, white space folded, if still longer
 
     def __post_init__(self):
-        if self.max_words < 1:
+        if self.max_words < 1 or self.max_characters < 1:
             raise ValueError(
-                f"corpus.max_words={self.max_words}: a passage needs a word. Set it >= 1."
+                f"corpus.max_words={self.max_words}, corpus.max_characters="
+                f"{self.max_characters}: a passage needs a word. Set both >= 1."
             )
 
 
@@ -49,6 +51,7 @@ class Corpus:
         shard_index: int = 0,
         shard_count: int = 1,
         max_words: int = 400,
+        max_characters: int = 20_000,
     ):
         """Open the files and count their documents.
 
@@ -58,6 +61,7 @@ class Corpus:
           shard_index: this host, 0 .. shard_count - 1; hosts draw disjoint passages.
           shard_count: how many hosts draw from the corpus.
           max_words: longer passages are cut and end in CUT_MARK.
+          max_characters: those that are still longer are cut to it, white space folded, no mark.
         Raises:
           FileNotFoundError: a path is missing.
           ValueError: no usable document, a format other than JSONL, or a bad argument.
@@ -72,6 +76,7 @@ class Corpus:
         self._seed = seed
         self._shard_count = shard_count
         self._max_words = max_words
+        self._max_characters = max_characters
         self._taken = 0
 
     def __len__(self) -> int:
@@ -91,6 +96,8 @@ class Corpus:
         words = text.split()
         if len(words) > self._max_words:
             text = _cut(text, words, self._max_words)
+        if len(text) > self._max_characters:
+            text = " ".join(text.split())[: self._max_characters].rstrip()
         return records.Passage(text=text, source=str(document.get("source", "")))
 
     def state(self) -> dict[str, Any]:

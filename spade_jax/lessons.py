@@ -2,7 +2,8 @@
 
 In: seed files of the train split. Out: `Lesson` records: prompt and reply as text. The designer
 learns to write variants of the programs; the agent learns replies of the form
-"<the program's own working> \\boxed{<its solution>}".
+"<the program's own working> \\boxed{<its solution>}", and a share of hasty guesses: a policy that
+imitates players of mixed care has something that reward can teach and imitation cannot.
 """
 
 from __future__ import annotations
@@ -21,12 +22,17 @@ class LessonConfig:
     variants: int = 24  # programs made of each family by turning its knobs
     plays: int = 32  # instances of each program
     hinted_share: float = 0.35  # of the plays that show the hint
+    hasty_share: float = 0.0  # of the replies that guess without working, as hasty players do
 
     def __post_init__(self):
-        if self.variants < 1 or self.plays < 1 or not 0.0 <= self.hinted_share <= 1.0:
+        if self.variants < 1 or self.plays < 1:
             raise ValueError(
-                f"lessons: variants={self.variants} and plays={self.plays} must be >= 1, "
-                f"hinted_share={self.hinted_share} in [0, 1]."
+                f"lessons: variants={self.variants} and plays={self.plays} must be >= 1."
+            )
+        if not (0.0 <= self.hinted_share <= 1.0 and 0.0 <= self.hasty_share <= 1.0):
+            raise ValueError(
+                f"lessons: hinted_share={self.hinted_share} and hasty_share={self.hasty_share} "
+                "are shares; set them in [0, 1]."
             )
 
 
@@ -63,6 +69,7 @@ def build(
     variants = _variants(seeds_of_families, config, rng)
     plays_NG = rng.integers(0, 2**30, size=(len(variants), config.plays))
     hinted_NG = rng.random((len(variants), config.plays)) < config.hinted_share
+    hasty_NG = rng.random((len(variants), config.plays)) < config.hasty_share
     lessons: list[Lesson] = []
     for begin in range(0, len(variants), processes):
         rows = range(begin, min(begin + processes, len(variants)))
@@ -77,7 +84,7 @@ def build(
             hosts.close()
         for n, outcomes in zip(rows, answers, strict=True):
             lessons.append(_writing(variants[n]))
-            lessons.extend(_playing(variants[n], outcomes, hinted_NG[n]))
+            lessons.extend(_playing(variants[n], outcomes, hinted_NG[n], hasty_NG[n]))
         progress(len(rows) + begin, len(variants))
     return lessons
 
@@ -131,34 +138,43 @@ def _writing(environment: records.Environment) -> Lesson:
     )
 
 
-def _playing(environment, outcomes, hinted_G) -> list[Lesson]:
+def _playing(environment, outcomes, hinted_G, hasty_G) -> list[Lesson]:
+    """Write one lesson per play; a hasty one gives the next play's answer, mostly a wrong one."""
+    plays = [_checked(environment, outcomes[5 * g : 5 * g + 4]) for g in range(len(hinted_G))]
     lessons = []
-    for g, hinted in enumerate(hinted_G):
-        answers = outcomes[5 * g : 5 * g + 4]
-        for outcome in answers:
-            if outcome.status == "infra":
-                raise RuntimeError(
-                    f"The sandbox lost the process of seed environment {environment.family!r} "
-                    f"twice: {outcome.detail}. Look at `python -m sandbox doctor`, then run the "
-                    "same command again."
-                )
-            if outcome.status != "ok":
-                raise RuntimeError(
-                    f"Seed environment {environment.family!r} failed in the sandbox: "
-                    f"{outcome.status}: {outcome.detail}. Mend it; `python -m launch.check_env` "
-                    "says what is wrong."
-                )
-        hint, solution = answers[2].value["hint"], answers[3].value["solution"]
-        if solution is None:
-            raise RuntimeError(f"Seed environment {environment.family!r} has no solution().")
+    for g, (observation, working, solution) in enumerate(plays):
+        reply = reply_text(working, solution)
+        if hasty_G[g]:
+            reply = reply_text(None, plays[(g + 1) % len(plays)][2])
         lessons.append(
             Lesson(
                 role=records.AGENT,
                 skill=environment.skill,
                 difficulty=environment.difficulty,
-                prompt=answers[1].value["observation"],
-                hint=hint if hinted else None,
-                reply=reply_text(hint, solution),
+                prompt=observation,
+                hint=working if hinted_G[g] else None,
+                reply=reply,
             )
         )
     return lessons
+
+
+def _checked(environment, answers) -> tuple[str, str | None, str]:
+    """Read observation, working and solution of one play; our own files must have them."""
+    for outcome in answers:
+        if outcome.status == "infra":
+            raise RuntimeError(
+                f"The sandbox lost the process of seed environment {environment.family!r} "
+                f"twice: {outcome.detail}. Look at `python -m sandbox doctor`, then run the "
+                "same command again."
+            )
+        if outcome.status != "ok":
+            raise RuntimeError(
+                f"Seed environment {environment.family!r} failed in the sandbox: "
+                f"{outcome.status}: {outcome.detail}. Mend it; `python -m launch.check_env` "
+                "says what is wrong."
+            )
+    solution = answers[3].value["solution"]
+    if solution is None:
+        raise RuntimeError(f"Seed environment {environment.family!r} has no solution().")
+    return answers[1].value["observation"], answers[2].value["hint"], solution

@@ -25,7 +25,6 @@ UNJUDGED = ("infra", "unplaced")  # reasons of waiting drafts that nobody refuse
 class PoolConfig:
     slots: int = 128  # P, environments alive at once
     newest_share: float = 0.5  # of the table kept for the newest generation
-    seed_floor: int = 0  # environments of the seed directory kept in the table, see loop
     memory: int = 200  # entries remembered
     temperature: float = 0.3  # of the rank-based draw: p ~ rank^(-1/temperature)
 
@@ -94,6 +93,7 @@ def empty(config: PoolConfig) -> Pool:
 def admit(pool: Pool, environments: Sequence[records.Environment], config: PoolConfig) -> list[int]:
     """Give each environment a slot: a free one, else a retired one, else the oldest's.
 
+    A new environment gets the highest draw score, like one that nobody has played.
     Slots of environments whose draft still waits for credit are never taken.
 
     Returns:
@@ -108,7 +108,7 @@ def admit(pool: Pool, environments: Sequence[records.Environment], config: PoolC
             pool.environments[slot] = environment
             pool.admitted[slot] = pool.order
             pool.win_rate_P[slot] = float("nan")
-            pool.regret_P[slot], pool.score_P[slot] = 0.0, 0.0
+            pool.regret_P[slot], pool.score_P[slot] = 0.0, 1.0
             pool.retired_P[slot] = False
             pool.order += 1
             held.add(slot)
@@ -116,10 +116,16 @@ def admit(pool: Pool, environments: Sequence[records.Environment], config: PoolC
     return slots
 
 
-def draw(pool: Pool, count: int, config: PoolConfig, rng: np.random.Generator) -> list[int]:
+def draw(
+    pool: Pool,
+    count: int,
+    config: PoolConfig,
+    rng: np.random.Generator,
+    must: Sequence[int] = (),
+) -> list[int]:
     """Choose the slots that play next, without replacement: a share of the newest, then by rank.
 
-    The share is drawn evenly from the newest generation. The rest is drawn from all others by
+    Slots that `must` play come first and count towards the share; see `unplayed`. The share is drawn evenly from the newest generation. The rest is drawn from all others by
     prioritised level replay (arXiv:2010.03934): probability ~ rank^(-1/T) of the score that the
     curriculum gave. Retired slots play only where the others do not fill the table.
 
@@ -133,9 +139,22 @@ def draw(pool: Pool, count: int, config: PoolConfig, rng: np.random.Generator) -
     newest = max(pool.environments[p].generation for p in alive)
     fresh = [p for p in alive if pool.environments[p].generation == newest]
     wanted = round(config.newest_share * count)
-    chosen = [int(p) for p in rng.permutation([p for p in fresh if not pool.retired_P[p]])[:wanted]]
+    chosen = [p for p in must if p in alive][:count]
+    more = [p for p in fresh if not pool.retired_P[p] and p not in chosen]
+    chosen += [int(p) for p in rng.permutation(more)[: max(wanted - len(chosen), 0)]]
     rest = [p for p in alive if p not in set(chosen)]
     return sorted(chosen + _by_rank(pool, rest, count - len(chosen), config.temperature, rng))
+
+
+def unplayed(pool: Pool, iteration: int) -> list[int]:
+    """List the slots whose draft is credited in this iteration and that never played."""
+    return [
+        waiting.slot
+        for waiting in pool.waiting
+        if waiting.slot >= 0
+        and waiting.due <= iteration
+        and np.isnan(pool.win_rate_P[waiting.slot])
+    ]
 
 
 def settle(pool: Pool, win_rate_P, regret_P, score_P, retired_P) -> None:
@@ -187,7 +206,7 @@ def memory_view(pool: Pool) -> list[Memory]:
 
 
 def memory_file(entries: Sequence[Memory]) -> list[dict[str, Any]]:
-    """Write memory as the public implementation's JSON list does; numbers that are NaN as None."""
+    """Write memory as the public implementation's JSON list does, for exact cases: NaN is None."""
     return [
         {
             "game_file": _file_name(entry),

@@ -8,9 +8,9 @@ import pytest
 from spade_jax import loop, machine, records, settings, supervised, warmstart
 from spade_jax.policy import chat, tokenizer, transformer
 
-ECHO = '''"""Say the letter that is shown.
+LAST = '''"""Say which of the shown letters comes last in the alphabet.
 
-family: echo
+family: last_letter
 skill: Pattern Recognition
 setting: compact
 kind: single_turn
@@ -18,10 +18,10 @@ split: train
 """
 
 
-class EchoEnv(QAEnv):
+class LastEnv(QAEnv):
     def task(self, rng):
-        letter = rng.choice("abcdefgh")
-        return letter, letter
+        letters = rng.sample("abcd", 4)
+        return letters, max(letters)
 '''
 
 MODEL = transformer.ModelConfig(
@@ -38,11 +38,11 @@ def _config(folder, tier):
         policy=settings.PolicyConfig(model=MODEL),
         sandbox=settings.SandboxConfig(tier=tier, boxes=1),
         rollout=settings.rollout.RolloutConfig(
-            environments=1, seeds=16, plays=8, hinted_plays=0, max_tokens=2, context_tokens=16,
+            environments=1, seeds=8, plays=8, hinted_plays=0, max_tokens=2, context_tokens=16,
             isolation="environment",
         ),
         batch=settings.batch.BatchConfig(row_tokens=32),
-        learn=settings.learn.LearnConfig(learning_rate=1e-2, eps=1e-4, weight_decay=0.0),
+        learn=settings.learn.LearnConfig(learning_rate=5e-3, eps=1e-4, weight_decay=0.0),
         warmstart=settings.WarmstartConfig(
             supervised=supervised.SupervisedConfig(
                 steps=40, rows=8, row_tokens=32, optimizer="adamw", learning_rate=1e-2
@@ -52,12 +52,12 @@ def _config(folder, tier):
 
 
 def _talk_nonsense(config, words, mesh):
-    """Teach the form of a reply, one random letter and an end, and nothing about the task."""
+    """Teach the form of a reply, one letter of four and an end, and nothing about the task."""
     speech = chat.Chat(words)
     shown = []
     for place in range(64):
-        prompt = speech.start(records.AGENT, [{"role": "user", "content": "abcdefgh"[place // 8]}])
-        reply = speech.reply("abcdefgh"[place % 8])
+        prompt = speech.start(records.AGENT, [{"role": "user", "content": "a b c d"}])
+        reply = speech.reply("abcd"[place % 4])
         shown.append(
             supervised.Example(
                 ids=prompt + reply,
@@ -75,13 +75,13 @@ def _talk_nonsense(config, words, mesh):
 
 
 @pytest.mark.parametrize("tier", ["gvisor"])
-def test_a_tiny_policy_learns_an_easy_environment_from_chance_to_four_fifths(tmp_path, tier):
-    """Chance is 1/8; a policy that copies wins always. About 30 updates suffice here."""
+def test_a_tiny_policy_learns_an_easy_environment_from_chance_to_nine_tenths(tmp_path, tier):
+    """Chance is 1/4. About 30 updates suffice here."""
     if shutil.which("runsc") is None:
         tier = "subprocess"  # what is tested is learning; the sandbox has tests of its own
-    (tmp_path / "echo.py").write_text(ECHO)
+    (tmp_path / "last.py").write_text(LAST)
     config = _config(tmp_path, tier)
-    words = tokenizer.Tokenizer.train(["abcdefgh"], vocab_size=300)
+    words = tokenizer.Tokenizer.train(["a b c d"], vocab_size=300)
     mesh = machine.make_mesh(config)
     model, params = _talk_nonsense(config, words, mesh)
     with machine.CountedCrew(config.sandbox) as crew:
@@ -90,7 +90,7 @@ def test_a_tiny_policy_learns_an_easy_environment_from_chance_to_four_fifths(tmp
         rates = []
         for _ in range(config.iterations):
             rates.append(loop.iterate(progress, world, config).metrics["rollout/win_rate"])
-            if len(rates) >= 3 and min(rates[-3:]) > 0.8:
+            if len(rates) >= 3 and min(rates[-3:]) > 0.9:
                 break
-    assert rates[0] < 0.3, f"the policy knew the task before: {rates[0]}"
-    assert min(rates[-3:]) > 0.8, f"win rate by iteration: {[round(rate, 2) for rate in rates]}"
+    assert rates[0] < 0.4, f"the policy knew the task before: {rates[0]}"
+    assert min(rates[-3:]) > 0.9, f"win rate by iteration: {[round(rate, 2) for rate in rates]}"
