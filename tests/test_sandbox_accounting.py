@@ -118,6 +118,25 @@ def test_what_a_batch_used_stands_in_its_last_outcome(boxes):
     assert after.cpu_seconds < last.cpu_seconds or last.cpu_seconds < 0.2
 
 
+def test_answers_longer_than_the_shared_memory_come_whole_and_in_order(boxes):
+    source = """
+class LongEnv:
+    def step(self, action):
+        if action == "die":
+            import os; os.kill(os.getpid(), 9)
+        return action[0] * int(action[1:]), 0.0, False, False, {}
+"""
+    sizes = [10, 30_000, 30_000, 30_000, 200_000, 5, 65_000, 70_000, 1]
+    actions = [f"{chr(97 + i)}{size}" for i, size in enumerate(sizes)]
+    with boxes.open(source) as session:
+        session.step([LOAD])
+        for last in ([], ["die"]):
+            outcomes = session.step([step(action) for action in [*actions, *last, *last]])
+            seen = [o.value["observation"] for o in outcomes[: len(actions)]]
+            assert seen == [a[0] * int(a[1:]) for a in actions]
+    assert [o.status for o in outcomes[len(actions) :]] == ["crash", "crash"]
+
+
 def test_share_scales_by_what_the_box_got():
     # Charged 3 of 12 s while the host gave 4: a third of 3 s.
     assert usage.share(3.0, 12.0, 4.0) == pytest.approx(1.0)

@@ -1,15 +1,17 @@
 """One program as the dispatcher sees it: its pipes, its clock, what it wrote and why it ended."""
 
+import fcntl
 import os
 import select
 import time
 
 BATCH_BYTES = 64 << 20  # all answers of one batch together
 CHUNK = 1 << 16
+WINDOW_BYTES = 1 << 16  # memory in which a session keeps answers that it has not sent yet
 
 
 class Child:
-    """Pipes and state of one program. `descriptors` are the program's ends, in order 0 to 4."""
+    """Pipes and state of one program. `descriptors` are the program's ends, in order from 0."""
 
     def __init__(self, order, payload, dispatcher):
         self.number, self.mode, self.kind = order["id"], order["mode"], order["kind"]
@@ -34,6 +36,9 @@ class Child:
         pipes = [os.pipe2(os.O_CLOEXEC) for _ in range(5)]
         (in_r, in_w), (out_r, out_w), (err_r, err_w), (ask_r, ask_w), (say_r, say_w) = pipes
         self.descriptors = [in_r, out_w, err_w, ask_r, say_w]
+        self.window = sealed_memory() if self.mode == "session" else None
+        if self.window is not None:
+            self.descriptors.append(os.dup(self.window))
         self.ask = ask_w
         own = self.dispatcher.own
         own(out_r, self, lambda: self.read_text(out_r, self.out), select.EPOLLIN)
@@ -145,6 +150,9 @@ class Child:
                     self.line_count += chunk.count(b"\n")
                 else:
                     buffer += chunk
+        if self.window is not None:
+            raw = os.pread(self.window, WINDOW_BYTES, 0)
+            self.answers.append(raw[4 : 4 + int.from_bytes(raw[:4], "little")])
 
     def close(self):
         for fd in list(self.readers):
@@ -153,6 +161,8 @@ class Child:
             self.dispatcher.disown(fd)
         if self.mode == "session" and self.ask not in self.pending:
             os.close(self.ask)
+        if self.window is not None:
+            os.close(self.window)
 
     def take_batch(self):
         """Give head and payload of a finished batch and make ready for the next."""
@@ -185,3 +195,11 @@ class Child:
         self.err.clear()
         self.lines_wanted, self.deadline = 0, None
         return head, (lines, out, err)
+
+
+def sealed_memory():
+    """Make shared memory whose size nobody can change."""
+    fd = os.memfd_create("answers", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, WINDOW_BYTES)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+    return fd
