@@ -22,7 +22,7 @@ MASKED = (
     "hinted",  # by design: only plain plays are trained
     "environment_fault",
     "infra_fault",
-    "too_long",  # does not fit a row
+    "too_long",  # does not fit a row, or its first prompt not the context
     "no_spread",  # all returns of its group are equal, left out by drop_flat_groups
     "empty",  # no reply
     "unchecked",  # a draft nobody could judge
@@ -201,7 +201,7 @@ def _returns(episodes, shape: TableShape) -> dict[str, np.ndarray]:
         key = (e.environment, e.seed_index, e.play, e.arm)
         sound = e.fault == "" and math.isfinite(e.value)
         returns[key], valid[key] = (e.value if sound else 0.0), sound
-        faults[key] = not sound and e.fault != "infra"
+        faults[key] = not sound and e.fault not in ("infra", "too_long")
     return {"returns_NSGA": returns, "valid_NSGA": valid, "faults_NSGA": faults}
 
 
@@ -250,6 +250,8 @@ def _sequences(
         sequences.append(_join(place, e.turns, records.AGENT))
         if e.fault == "infra":
             masked[place] = "infra_fault"
+        elif e.fault == "too_long":
+            masked[place] = "too_long"
         elif not tables["valid_NSGA"][e.environment, e.seed_index, e.play, e.arm]:
             masked[place] = "environment_fault"
         elif config.drop_flat_groups and flat[e.environment, e.seed_index]:

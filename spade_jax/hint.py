@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import decimal
 import re
 from collections.abc import Callable, Sequence
 from typing import Literal
@@ -20,9 +21,21 @@ REASONS = (
     "empty",
     "too_long",
     "fence",
-    "leaks_answer",
-    "unchecked",  # solution() failed, so that nobody can say what would leak
+    "leaks_answer",  # by its words, or because playing them wins
+    "unchecked",  # no solution() or a failing one, so that nobody can say what would leak
 )
+MAX_TRIES = 12  # actions that a hint's own words may give; each costs a play of one step
+MAX_WORD = 20  # characters that count as one word
+
+_WORD = re.compile(r"(?<!\w)\d*\.\d+(?!\w)|\w+")  # a decimal number or a word
+_NUMBER = re.compile(r"[\d.]+(?:e\d+)?")
+_THOUSANDS = re.compile(r"(?<![\w.,])\d{1,3}(?:,\d{3})+(?![\w,]|\.\d)")  # 1,000
+_MARKUP = re.compile(r"\\(?:boxed|text|textbf|mathrm|mathbf)\b|</?(?:answer|tool_call)>")
+_BOX = re.compile(r"\\boxed\s*\{([^{}]*)\}")
+_QUOTED = re.compile(r"[\"'`]([^\"'`\n]+)[\"'`]")
+_TOLD = re.compile(r"(?::|=|\bis\b|\bare\b)\s*([^\n]+)")  # "the answer is 3 1 2"
+_RUN = re.compile(r"-?\d[\d.]*(?:[\s,;]+-?\d[\d.]*)+")  # numbers in a row
+_EDGES = " \t\r\n\"'`.,;:!?()[]{}$*"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,6 +56,7 @@ class Verdict:
 
     hint: str | None  # the text to show, None where it may not be shown
     reason: str  # "" where it may, else one of REASONS
+    tries: tuple[str, ...] = ()  # actions that must not win at once, for who can play them
 
 
 def judge(hint: str | None, secrets: Sequence[str], config: HintConfig) -> Verdict:
@@ -51,33 +65,87 @@ def judge(hint: str | None, secrets: Sequence[str], config: HintConfig) -> Verdi
     Args:
       hint: the text, None where there is none.
       secrets: texts that would give the instance away: its solution, winning actions, tool values.
-        They are matched as whole words: an answer "7" is found neither in "17" nor in "2.7".
+        Of a text of several lines, each line is an action of its own.
     """
     if hint is None:
         return Verdict(hint=None, reason="none")
     text = hint.strip()
     if not text:
         return Verdict(hint=None, reason="empty")
-    if len(text.split()) > config.max_words:
+    if len(text.split()) > config.max_words or len(text) > MAX_WORD * config.max_words:
         return Verdict(hint=None, reason="too_long")
     if "```" in text:
         return Verdict(hint=None, reason="fence")
-    if any(holds(text, secret) for secret in secrets):
+    if any(holds(text, action) for secret in secrets for action in actions(secret)):
         return Verdict(hint=None, reason="leaks_answer")
     return Verdict(hint=text, reason="")
 
 
-def holds(text: str, secret: str) -> bool:
-    """Tell whether `secret` stands in `text` as whole words, white space and case folded.
+def actions(solution: str) -> list[str]:
+    """List the actions that a solution names: the whole of it, its lines, its boxes."""
+    found = [solution, *solution.splitlines(), *_BOX.findall(solution)]
+    return list(dict.fromkeys(part.strip() for part in found if part.strip()))
 
-    A word does not begin or end inside another word or inside a decimal number.
+
+def holds(text: str, secret: str) -> bool:
+    """Tell whether `secret` stands in `text`, word for word.
+
+    Case, boxes, white space and every sign between words are ignored; numbers are compared by value
+    without their sign: "07", "7.0" and "x = 7" hold "7", while "17" and "2.7" do not. Letters are
+    found spelled apart or together ("c a b" and "cab"). A secret of signs alone is sought as it is.
     """
-    words = " ".join(secret.lower().split())
-    if not words:
-        return False
-    body = " ".join(text.lower().split())
-    pattern = rf"(?<!\w)(?<!\d\.){re.escape(words)}(?!\w)(?!\.\d)"
-    return re.search(pattern, body) is not None
+    for sought in _readings(secret):
+        if not sought:
+            continue
+        forms = [sought]
+        letters = "".join(sought)
+        if len(letters) > 2 and letters.isalpha():
+            forms += [[letters], list(letters)]
+        if any(_contains(body, form) for body in _readings(text) for form in forms):
+            return True
+    bare = secret.strip(_EDGES)
+    signs = bool(bare) and not _WORD.search(bare)
+    return signs and bare in [chunk.strip(_EDGES) for chunk in text.split()]
+
+
+def tries(text: str) -> list[str]:
+    """List what a player might take from a hint as its action, the likeliest first.
+
+    The text itself, what is boxed, quoted or told ("the answer is ..."), numbers in a row, then its
+    words, numbers before others and the last before the first. At most MAX_TRIES.
+    """
+    words = [word.strip(_EDGES) for word in text.split()][::-1]
+    numbers = [word for word in words if word[:1].isdigit() or word[1:2].isdigit()]
+    runs = [" ".join(re.split(r"[\s,;]+", run)) for run in _RUN.findall(text)]
+    found = [text, *text.splitlines()]
+    for pattern in (_BOX, _QUOTED, _TOLD):
+        found += pattern.findall(text)
+    found = [part.strip(_EDGES) for part in [*found, *runs, *numbers, *words]]
+    return list(dict.fromkeys(part for part in found if part))[:MAX_TRIES]
+
+
+def _readings(text: str) -> list[list[str]]:
+    """Cut a text into words, numbers in their shortest form; "1,000" is read in both ways."""
+    plain = _MARKUP.sub(" ", text.lower())
+    joined = _THOUSANDS.sub(lambda match: match[0].replace(",", ""), plain)
+    return [_words(reading) for reading in dict.fromkeys((plain, joined))]
+
+
+def _words(text: str) -> list[str]:
+    words = [word.strip("_") for word in _WORD.findall(text)]
+    return [_shortest(word) if _NUMBER.fullmatch(word) else word for word in words if word]
+
+
+def _shortest(number: str) -> str:
+    try:
+        return str(decimal.Decimal(number).normalize())
+    except decimal.DecimalException:
+        return number
+
+
+def _contains(body: Sequence[str], part: Sequence[str]) -> bool:
+    size = len(part)
+    return any(body[i : i + size] == part for i in range(len(body) - size + 1))
 
 
 def write(
@@ -98,7 +166,7 @@ def write(
       text_of: reply -> text without thinking.
       seeds_EA: two sampler seeds per environment, one for each attempt.
     Returns:
-      the environments, with a hint or without; refusals counted by reason.
+      the environments, with a hint or marked `hint_failed`; refusals counted by reason.
     """
     done = list(environments)
     refusals = collections.Counter()
@@ -117,4 +185,6 @@ def write(
             else:
                 done[i] = dataclasses.replace(done[i], hint=verdict.hint)
         waiting = refused
+    for i in waiting:
+        done[i] = dataclasses.replace(done[i], hint_failed=True)
     return done, refusals

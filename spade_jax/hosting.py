@@ -11,6 +11,10 @@ import math
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
+# Requests sent at once: the wall limit of the sandbox holds for so many, not for a whole group.
+PART = 32
+STARVED_SHARE = 0.5  # of the wall clock: a program that ran had the processor for more of it
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Message:
@@ -38,11 +42,13 @@ class Hosts:
             self._sessions[key] = self._open(key)
 
     def ask(self, messages: Sequence[Message]) -> list[list[Any]]:
-        """Send one batch to each process, to all at once.
+        """Send a batch to each process, to all at once.
 
         A process that the sandbox lost is not the program's doing: another is started, every play
         in it repeats its history (programs are deterministic), and the messages are sent again,
-        once. What is lost a second time stays `infra`.
+        once. What is lost a second time stays `infra`. So is one asked again, once, whose wall
+        clock ran out though it hardly used the processor, as on a busy host; what runs out a second
+        time stays `timeout`.
 
         Args:
           messages: in every process, one of each play that lives in it.
@@ -53,7 +59,7 @@ class Hosts:
         lost = {
             m.key: None  # a dict keeps the order
             for m, got in zip(messages, answers, strict=True)
-            if any(outcome.status == "infra" for outcome in got)
+            if any(outcome.status == "infra" or starved(outcome) for outcome in got)
         }
         for key in lost:
             self._sessions.pop(key).close()
@@ -76,12 +82,30 @@ class Hosts:
             batch = batches.setdefault(key, [])
             starts.append(len(batch))
             batch.extend(requests)
-        futures = {key: self._sessions[key].submit(batch) for key, batch in batches.items()}
-        outcomes = {key: future.result() for key, future in futures.items()}
+        sent = {
+            key: [self._sessions[key].submit(part) for part in cut(batch)]
+            for key, batch in batches.items()
+        }
+        outcomes = {
+            key: [outcome for future in futures for outcome in future.result()]
+            for key, futures in sent.items()
+        }
         return [
             outcomes[key][start : start + len(requests)]
             for start, (key, requests) in zip(starts, parts, strict=True)
         ]
+
+
+def cut(requests: Sequence[dict]) -> list[list[dict]]:
+    """Cut requests into what is sent at once; parts queue behind each other in their process."""
+    return [list(requests[i : i + PART]) for i in range(0, len(requests), PART)]
+
+
+def starved(outcome: Any) -> bool:
+    """Tell whether the clock ran out on a program that hardly ran: on a busy host, or asleep."""
+    return (
+        outcome.status == "timeout" and outcome.cpu_seconds < STARVED_SHARE * outcome.wall_seconds
+    )
 
 
 def text(value: Any) -> str | None:

@@ -16,7 +16,7 @@ import jax
 from sandbox import crew as sandbox_crew
 from sandbox import records as sandbox_records
 from spade_jax import corpus, domains, hint, records, rollout, settings
-from spade_jax.domains import domain
+from spade_jax.domains import domain, tool_use
 from spade_jax.policy import chat, sampler, sharding, tokenizer, transformer, weights
 
 
@@ -138,11 +138,25 @@ def show_hint(
     computed: str | None,
     solution: str | None,
     config: hint.HintConfig,
-) -> tuple[str | None, str]:
-    """Choose the hint of an instance and pass it through the gate: (text or None, reason)."""
-    text = computed if config.source == "program" else environment.hint
-    verdict = hint.judge(text, () if solution is None else (solution,), config)
-    return verdict.hint, verdict.reason
+) -> hint.Verdict:
+    """Choose the hint of an instance and pass it through the gate.
+
+    Returns:
+      the verdict; a hint that passes still has to lose when its words are played as actions.
+    """
+    setting = domains.get(environment.setting)
+    own = config.source == "program"
+    text = computed if own else environment.hint
+    if own and text is not None and solution is None:
+        return hint.Verdict(hint=None, reason="unchecked")
+    secrets = [] if solution is None else [solution]
+    if solution is not None and setting.uses_tools:
+        secrets += tool_use.call_values(solution)
+    verdict = hint.judge(text, secrets, config)
+    if verdict.hint is None:
+        return verdict
+    actions = [setting.wrap(content) for content in hint.tries(verdict.hint)]
+    return dataclasses.replace(verdict, tries=tuple(dict.fromkeys(actions)))
 
 
 def load_policy(

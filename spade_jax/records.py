@@ -89,6 +89,7 @@ class Environment:
     max_turns: int  # the designer's limit, already capped by the config
     similarity: float = 0.0  # to the nearest member of pool or memory, in [0, 1]
     hint: str | None = None  # written by the policy; None where the program computes it
+    hint_failed: bool = False  # the gate refused all that the policy wrote: it is not asked again
     family: str = ""  # of a seed environment; empty for the designer's
 
 
@@ -113,7 +114,8 @@ class Episode:
     seed: int  # given to the program
     turns: tuple[Turn, ...]
     value: float  # the return: last reward clipped to [-1, 1] if terminated, else 0
-    fault: str  # "" played to an end, "environment" (designer pays), "infra" (nobody pays)
+    fault: str  # "" played to an end, "environment" (designer pays), "infra" (nobody pays) or
+    # "too_long" (the first prompt does not fit the context: nobody pays)
     detail: str  # what the fault was, empty otherwise
     truncated: bool  # a reply without end token, or the turn limit
     observation: str  # first observation as text, hint included

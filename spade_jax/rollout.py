@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
-from spade_jax import hosting, records
+from spade_jax import hosting, probe, records
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,7 +29,7 @@ class RolloutConfig:
     max_turns: int = 1  # replies of one episode at most
     max_tokens: int = 32  # of one reply
     context_tokens: int = 256  # of one episode
-    temperature: float = 1.0
+    temperature: float = 1.0  # above 0: the update divides by it
     isolation: Literal["group", "episode", "environment"] = "group"
     processes: int = 64  # sandbox processes alive at once
 
@@ -40,6 +41,11 @@ class RolloutConfig:
         if not 0 <= self.hinted_plays <= self.plays:
             raise ValueError(
                 f"rollout.hinted_plays={self.hinted_plays} must lie in 0..plays={self.plays}."
+            )
+        if not self.temperature > 0:
+            raise ValueError(
+                f"rollout.temperature={self.temperature}: the update divides by it, and greedy "
+                "plays of a group are all the same. Set it above 0, 1 for the policy as it is."
             )
         for name in ("environments", "seeds", "max_turns", "max_tokens", "processes"):
             if getattr(self, name) < 1:
@@ -67,8 +73,8 @@ class World:
     extend: Callable[[str], tuple[int, ...]]  # observation -> ids appended after a reply
     text_of: Callable[[records.Reply], str]
     action_of: Callable[[str], str]
-    show_hint: Callable[[records.Environment, str | None, str | None], tuple[str | None, str]]
-    # (environment, hint of its program, its solution) -> (hint to show or None, reason)
+    show_hint: Callable[[records.Environment, str | None, str | None], Any]
+    # (environment, hint of its program, its solution) -> verdict of the gate, a `hint.Verdict`
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,6 +84,8 @@ class Played:
     episodes: list[records.Episode]
     hint_refusals: collections.Counter  # reason -> groups whose hinted arm was left out
     dropped: int  # hinted plays left out with them; plays at fault stay in `episodes`
+    leaks_N: dict[int, float]  # row of the table -> share of its groups whose hint told the answer;
+    # rows without a group that was asked for its hint are absent
     transcripts: list[tuple[str, str]]  # (first observation, reply texts) in episode order
 
 
@@ -87,7 +95,7 @@ class _Play:
     number: int  # of its group
     arm: int
     play: int  # 0 .. G-1; _PROBE for the play that is only asked for the hint
-    index: int  # id of the play inside its process
+    start: probe.Start
     key: tuple  # process that hosts it
     seeds_T: Sequence[int] = ()  # sampler seed of each turn
     prompt_ids: tuple[int, ...] = ()
@@ -101,15 +109,6 @@ class _Play:
     live: bool = True
     left_out: bool = False  # its hint may not be shown
     replies: list[str] = dataclasses.field(default_factory=list)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Help:
-    """What the hinted arm of a group is shown."""
-
-    hint: str | None = None
-    reason: str = ""  # why none may be shown
-    broken: Any = None  # outcome that ended the question, None where it was answered
 
 
 _PROBE = -1
@@ -126,7 +125,7 @@ def play(
       nothing for faults of programs or of the sandbox: they are in `Episode.fault`.
     """
     plays, probes = _lay_out(groups, config, rng)
-    helps: dict[int, _Help] = {}  # by number of the group
+    helps: dict[int, probe.Help] = {}  # by number of the group
     for wave in _waves(plays, config.processes):
         _play_wave(wave, probes, world, config, helps)
     kept = [p for p in plays if not p.left_out]
@@ -135,25 +134,34 @@ def play(
         episodes=[_episode(p) for p in kept],
         hint_refusals=collections.Counter(helps[number].reason for number in refused),
         dropped=len(plays) - len(kept),
+        leaks_N=_leaks(groups, helps),
         transcripts=[(p.observation, "\n> ".join(p.replies)) for p in kept],
     )
 
 
-def _lay_out(groups, config, rng) -> tuple[list[_Play], list[_Play]]:
-    """List all plays, and one probe for each group with a hinted arm.
+def _leaks(groups: Sequence[Group], helps: dict[int, probe.Help]) -> dict[int, float]:
+    told = collections.defaultdict(list)
+    for number, shown in sorted(helps.items()):
+        if shown.broken is None:
+            told[groups[number].row].append(shown.reason == probe.LEAKS)
+    return {row: sum(leaks) / len(leaks) for row, leaks in told.items()}
 
-    The probe is a play that nobody plays: hint() and solution() are asked of it, so that calling
-    them cannot change a play of either arm.
-    """
+
+def _lay_out(groups, config, rng) -> tuple[list[_Play], list[_Play]]:
+    """List all plays, and one probe for each group with a hinted arm."""
     plays, probes = [], []
     members = collections.Counter()
 
     def place(group, number, arm, index, seeds_T, key) -> _Play:
         members[key] += 1
+        start = probe.Start(
+            index=members[key] - 1,
+            seed=int(group.seed),
+            max_turns=min(group.environment.max_turns, config.max_turns),
+        )
         return _Play(
-            group=group, number=number, arm=arm, play=index, index=members[key] - 1, key=key,
-            seeds_T=seeds_T,
-        )  # fmt: skip
+            group=group, number=number, arm=arm, play=index, start=start, key=key, seeds_T=seeds_T
+        )
 
     for number, group in enumerate(groups):
         for arm, count in enumerate(group.plays):
@@ -187,7 +195,9 @@ def _waves(plays: list[_Play], processes: int) -> list[list[_Play]]:
     ]
 
 
-def _play_wave(plays, probes, world: World, config: RolloutConfig, helps: dict[int, _Help]) -> None:
+def _play_wave(
+    plays, probes, world: World, config: RolloutConfig, helps: dict[int, probe.Help]
+) -> None:
     first = {p.key: p.group for p in reversed(plays)}
     hosts = hosting.Hosts(lambda key: world.open(first[key].environment, int(first[key].seed)))
     try:
@@ -205,45 +215,36 @@ def _play_wave(plays, probes, world: World, config: RolloutConfig, helps: dict[i
         hosts.close()
 
 
-def _begin(plays, probes, hosts, world: World, helps: dict[int, _Help]) -> None:
+def _begin(plays, probes, hosts, world: World, helps: dict[int, probe.Help]) -> None:
     """Load and reset every play, ask each group for its hint, and write the first prompts."""
-    messages = [hosting.Message(key=p.key, requests=_opening(p)) for p in plays]
-    for p in probes:
-        asked = [{"op": op, "play": p.index} for op in ("hint", "solution", "drop")]
-        messages.append(hosting.Message(key=p.key, requests=_opening(p)[:2] + asked))
+    messages = [hosting.Message(key=p.key, requests=probe.opening(p.start)) for p in plays]
+    messages += [hosting.Message(key=p.key, requests=probe.questions(p.start)) for p in probes]
     answers = hosts.ask(messages)
     for p, outcomes in zip(probes, answers[len(plays) :], strict=True):
-        helps[p.number] = _read_help(p, outcomes, world)
+        show = functools.partial(world.show_hint, p.group.environment)
+        helps[p.number] = probe.read(outcomes, show)
+    _try_hints(plays, [p for p in probes if helps[p.number].tries], hosts, helps)
     for p, outcomes in zip(plays, answers[: len(plays)], strict=True):
         _set_off(p, outcomes, world, helps)
 
 
-def _opening(p: _Play) -> list[dict]:
-    """Requests that start a play, the same in both arms."""
-    seed = int(p.group.seed)
-    cap = p.group.environment.max_turns
-    return [
-        {"op": "load", "play": p.index, "seed": seed, "max_turns": cap, "pacing": "respect"},
-        {"op": "reset", "play": p.index, "seed": seed},
-        {"op": "tools", "play": p.index},
+def _try_hints(plays, probes, hosts, helps: dict[int, probe.Help]) -> None:
+    """Refuse hints whose own words win at once: one message for each process that has any."""
+    keys = {p.key for p in probes}
+    messages = [
+        hosting.Message(key=p.key, requests=probe.attempts(p.start, helps[p.number].tries))
+        for p in probes
     ]
+    messages += [  # the plays that live there ask nothing, but a lost process must repeat them
+        hosting.Message(key=p.key, requests=(), history=probe.opening(p.start))
+        for p in plays
+        if p.key in keys
+    ]
+    for p, outcomes in zip(probes, hosts.ask(messages), strict=False):
+        helps[p.number] = probe.judge(helps[p.number], outcomes)
 
 
-def _read_help(p: _Play, outcomes, world: World) -> _Help:
-    """Choose the hint of a group from what its probe answered."""
-    loaded, begun, own, answer = outcomes[:4]
-    for outcome, allowed in ((loaded, ()), (begun, ()), (own, ("error",)), (answer, ("error",))):
-        if outcome.status not in ("ok", *allowed):
-            return _Help(broken=outcome)
-    if answer.status == "error":
-        return _Help(reason="unchecked")
-    computed = hosting.text(own.value.get("hint")) if own.status == "ok" else None
-    solution = hosting.text(answer.value.get("solution"))
-    hint, reason = world.show_hint(p.group.environment, computed, solution)
-    return _Help(hint=hint, reason=reason)
-
-
-def _set_off(p: _Play, outcomes, world: World, helps: dict[int, _Help]) -> None:
+def _set_off(p: _Play, outcomes, world: World, helps: dict[int, probe.Help]) -> None:
     """Write the first prompt of one play, or leave it out where its hint may not be shown."""
     for outcome in outcomes:
         if outcome.status != "ok":
@@ -275,7 +276,7 @@ def _take_turn(live, turn: int, hosts, world: World, config: RolloutConfig) -> N
     fits = []
     for p in live:
         if len(p.prompt_ids) + config.max_tokens > config.context_tokens:
-            p.live, p.truncated = False, True
+            _overflow(p, turn, config)
         else:
             fits.append(p)
     if not fits:
@@ -297,15 +298,28 @@ def _take_turn(live, turn: int, hosts, world: World, config: RolloutConfig) -> N
             hosting.Message(
                 key=p.key,
                 requests=[_step(p, action)],
-                history=_opening(p) + [_step(p, past.action) for past in p.turns[:-1]],
+                history=probe.opening(p.start) + [_step(p, past.action) for past in p.turns[:-1]],
             )
         )
     for p, outcomes in zip(acting, hosts.ask(messages), strict=True):
         _advance(p, outcomes[0], world)
 
 
+def _overflow(p: _Play, turn: int, config: RolloutConfig) -> None:
+    """End a play whose next reply might not fit; one that never had a turn says nothing."""
+    p.live = False
+    if turn:
+        p.truncated = True
+        return
+    p.fault = "too_long"
+    p.detail = (
+        f"a first prompt of {len(p.prompt_ids)} tokens and a reply of {config.max_tokens} do not "
+        f"fit rollout.context_tokens={config.context_tokens}"
+    )
+
+
 def _step(p: _Play, action: str) -> dict:
-    return {"op": "step", "play": p.index, "action": action}
+    return {"op": "step", "play": p.start.index, "action": action}
 
 
 def _advance(p: _Play, outcome, world: World) -> None:

@@ -12,9 +12,10 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from spade_jax import programs
+from spade_jax import hosting, programs
 
 INFRA = "infra"  # reason of a fault that is ours: nobody is refused for it
+LATE = "late"  # reason of a deadline that passed though the program hardly ran; it is tried again
 MAX_OBSERVATION = 20_000  # characters
 _OWN_NAME = {"timeout": "timeout", "memory": "memory", "output_limit": "output_limit"}
 _OP_FAULT = {
@@ -170,11 +171,12 @@ def _turn(session, plays: Sequence[Play]) -> programs.Finding | None:
 
 
 def _exchange(session, requests: list[dict]) -> list:
-    """Send one message; the answers that are missing become None."""
-    if not requests:
-        return []
-    outcomes = list(session.step(requests))[: len(requests)]
-    return outcomes + [None] * (len(requests) - len(outcomes))
+    """Send all requests, so many at once; the answers that are missing become None."""
+    outcomes = []
+    for part in hosting.cut(requests):
+        answers = list(session.step(part))[: len(part)]
+        outcomes += answers + [None] * (len(part) - len(answers))
+    return outcomes
 
 
 def _ask(play: Play, op: str, **values) -> dict:
@@ -192,6 +194,7 @@ def _fault(outcome, op: str) -> programs.Finding | None:
         return programs.Finding(reason=INFRA, detail=f"{op}: {detail}"[:300])
     if outcome.status != "ok":
         reason = _OWN_NAME.get(outcome.status, _OP_FAULT[op])
+        reason = LATE if hosting.starved(outcome) else reason
         detail = f"{op}: {outcome.detail or outcome.status}"
         return programs.Finding(reason=reason, detail=" ".join(detail.split())[:300])
     if not isinstance(outcome.value, dict):

@@ -67,6 +67,7 @@ _WATCHED = (  # looked at with every answer of a running program
     "step_error", "hint_error", "contract", "reward_range", "observation_size", "output_limit",
     "timeout", "memory",
 )  # fmt: skip
+_OURS = (INFRA, trial.LATE)  # says nothing of the program, so that it is tried again
 CLOCK_SHIFT_SECONDS = 40 * 86_400.0 + 12_345.0  # of the second process, against the first
 
 
@@ -81,7 +82,8 @@ class ValidateConfig:
     off: tuple[str, ...] = ()  # checks that are switched off, names of SWITCHABLE
     more_imports: tuple[str, ...] = ()  # modules allowed beside those of the setting
     wall_seconds: float = 10.0  # one message to a program may take
-    memory_bytes: int = 512 << 20  # of one process
+    memory_bytes: int = 256 << 20  # of one process, as much as in play
+    max_turns: int | None = None  # replies of one play at most; None takes the setting's
     concurrency: int = 8  # drafts in the sandbox at once
     seed: int = 0  # of the instances; each program gets its own, which it cannot foresee
 
@@ -94,6 +96,10 @@ class ValidateConfig:
                 )
         if self.seeds < 2:
             raise ValueError(f"validate.seeds={self.seeds}: tasks must differ. Set seeds >= 2.")
+        if self.max_turns is not None and self.max_turns < 1:
+            raise ValueError(
+                f"validate.max_turns={self.max_turns}: set it to rollout.max_turns, at least 1."
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -232,11 +238,12 @@ def _copied(candidate: _Candidate) -> programs.Finding:
 
 
 def _try_twice(candidate: _Candidate, crew, domain, config) -> trial.Play | programs.Finding:
-    """Run a program's checks; a second time where the sandbox failed."""
+    """Run a program's checks; again, once, where the sandbox failed or the program hardly ran."""
     found = _try(candidate, crew, domain, config)
-    if isinstance(found, programs.Finding) and found.reason == INFRA:
+    if isinstance(found, programs.Finding) and found.reason in _OURS:
         found = _try(candidate, crew, domain, config)
-    return found
+    late = isinstance(found, programs.Finding) and found.reason == trial.LATE
+    return dataclasses.replace(found, reason="timeout") if late else found
 
 
 def _try(candidate: _Candidate, crew, domain, config) -> trial.Play | programs.Finding:
@@ -247,7 +254,7 @@ def _try(candidate: _Candidate, crew, domain, config) -> trial.Play | programs.F
     cast = casting.cast(domain, seeds[: config.seeds], names, config.cheat_turns)
     with contextlib.closing(_open(candidate, crew, domain, config, seeds[0], 0)) as session:
         for group in (cast.probes, cast.solvers + cast.scripted):
-            finding = trial.play_all(session, group, cap=domain.max_turns)
+            finding = trial.play_all(session, group, cap=_cap(domain, config))
             if finding is None and group is cast.probes and domain.uses_tools:
                 finding = checks.tools(group)
             finding = finding or _sound(group, config)
@@ -267,6 +274,11 @@ def _try(candidate: _Candidate, crew, domain, config) -> trial.Play | programs.F
         if finding is None and "degenerate" not in config.off:
             finding = _degenerate(session, cast, domain, config, seeds[config.seeds :])
     return cast.probes[0] if finding is None else finding
+
+
+def _cap(domain: domain_lib.Domain, config: ValidateConfig) -> int:
+    """Turns that an environment is given, the same as in play."""
+    return min(domain.max_turns, config.max_turns or domain.max_turns)
 
 
 def _open(candidate: _Candidate, crew, domain, config, seed: int, hash_seed: int):
@@ -301,8 +313,8 @@ def _replayed(candidate, crew, domain, config, seed: int, cast) -> programs.Find
         return None
     plays = [*cast.probes, *cast.solvers[: config.replayed]]
     with contextlib.closing(_open(candidate, crew, domain, config, seed, 1)) as session:
-        finding = trial.replay(session, plays, cap=domain.max_turns)
-    if finding is not None and finding.reason not in (INFRA, "nondeterministic"):
+        finding = trial.replay(session, plays, cap=_cap(domain, config))
+    if finding is not None and finding.reason not in _OURS + ("nondeterministic",):
         detail = f"fails only in the second process: {finding.detail}"[:300]
         return programs.Finding(reason="nondeterministic", detail=detail)
     return finding
@@ -319,7 +331,7 @@ def _degenerate(session, cast, domain, config: ValidateConfig, seeds) -> program
     suspects = [name for name, rate in rates.items() if rate > bound]
     if suspects and seeds:
         again = casting.scripted(domain, seeds, suspects, config.cheat_turns, cast)
-        finding = trial.play_all(session, again, cap=domain.max_turns)
+        finding = trial.play_all(session, again, cap=_cap(domain, config))
         finding = finding or _sound(again, config)
         if finding is not None:
             return finding

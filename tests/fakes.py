@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from sandbox import records as sandbox_records
-from spade_jax import hint, records, rollout
+from spade_jax import hint, machine, records, rollout
 
 END = 0
 ENDS = {"crash": "crash", "hang": "timeout", "hog": "memory"}  # trick -> how the process ends
@@ -111,6 +112,7 @@ class Session:
 
     def _step(self, request: dict) -> dict:
         action, secret = request["action"], self.secrets[request["play"]]
+        action = action.removeprefix("\\boxed{").removesuffix("}")
         if action == "raise":
             raise ArithmeticError("in step")
         if action in ENDS:
@@ -158,7 +160,20 @@ class Sandbox:
         return [session for session in self.sessions if not session.closed]
 
     def steps(self) -> list[str]:
-        return [r["action"] for s in self.sessions for r in s.requests() if r["op"] == "step"]
+        """Actions of all plays that somebody plays."""
+        return self._actions(probes=False)
+
+    def tries(self) -> list[str]:
+        """Actions that were tried in plays which are asked for the hint."""
+        return self._actions(probes=True)
+
+    def _actions(self, probes: bool) -> list[str]:
+        actions = []
+        for session in self.sessions:
+            asked = {r["play"] for r in session.requests() if r["op"] == "hint"}
+            steps = [r for r in session.requests() if r["op"] == "step"]
+            actions += [r["action"] for r in steps if (r["play"] in asked) == probes]
+        return actions
 
 
 class Policy:
@@ -191,10 +206,6 @@ def text_of(said: records.Reply) -> str:
 def world(sandbox: Sandbox, policy: Policy, **changes: Any) -> rollout.World:
     """Bind sandbox and policy as the machine does, with the real gate of hints."""
 
-    def show_hint(environment, computed, solution):
-        verdict = hint.judge(computed, () if solution is None else (solution,), hint.HintConfig())
-        return verdict.hint, verdict.reason
-
     def start(environment, observation, shown, tools):
         listed = f"{tools}|" if tools else ""
         return encode(f"{listed}{observation}" + (f" HINT: {shown}" if shown else "") + ">")
@@ -206,7 +217,7 @@ def world(sandbox: Sandbox, policy: Policy, **changes: Any) -> rollout.World:
         extend=lambda observation: encode(f"{observation}>"),
         text_of=text_of,
         action_of=lambda text: text,
-        show_hint=show_hint,
+        show_hint=functools.partial(machine.show_hint, config=hint.HintConfig()),
     )
     return dataclasses.replace(bound, **changes)
 

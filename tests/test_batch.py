@@ -87,6 +87,7 @@ def test_returns_lie_where_their_play_was():
             episode(0, 0, value=0.5),
             episode(0, 1, value=1.0, fault="environment"),
             episode(1, 0, value=0.0, fault="infra"),
+            episode(1, 0, arm=records.HINTED, value=0.0, fault="too_long"),
             episode(1, 1, arm=records.HINTED, value=0.25),
             episode(1, 1, value=float("nan")),
         ]
@@ -94,7 +95,8 @@ def test_returns_lie_where_their_play_was():
     returns, valid = np.asarray(made.batch.returns_NSGA), np.asarray(made.batch.valid_NSGA)
     assert returns[0, 0, 0, 0] == 0.5 and returns[1, 0, 1, 1] == 0.25
     assert np.argwhere(valid).tolist() == [[0, 0, 0, 0], [1, 0, 1, 1]]
-    # infra faults are nobody's, a return that is no number is the environment's
+    # infra faults and prompts that are too long are nobody's, a return that is no number is the
+    # environment's
     assert np.argwhere(made.batch.faults_NSGA).tolist() == [[0, 0, 1, 0], [1, 0, 1, 0]]
     assert np.isfinite(returns).all()
 
@@ -125,6 +127,13 @@ def test_every_sequence_is_counted_once():
     assert np.asarray(made.batch.tokens_Q).tolist() == [3, 0, 2, 0, 0, 0]
     assert float(made.batch.mask_BT.sum()) == 5
     assert np.asarray(made.batch.valid_M).tolist() == [True, False]
+
+
+def test_a_play_whose_first_prompt_did_not_fit_is_masked_by_that_name():
+    made = build([episode(0, 0), episode(0, 1, fault="too_long", turns=[])])
+    assert made.counts["masked_too_long"] == 1 and made.counts["trained_agent"] == 1
+    assert not np.asarray(made.batch.valid_NSGA)[0, 0, 1, 0]
+    assert not np.asarray(made.batch.faults_NSGA).any()
 
 
 def test_an_empty_reply_is_counted_and_not_trained():

@@ -46,7 +46,7 @@ def test_an_answer_is_not_found_inside_another_word(text):
     [
         ("go NORTH  east", "north\neast", True),  # case and white space do not hide it
         ("the list [1, 2] wins", "[1, 2]", True),
-        ("a+b", "a.b", False),  # no pattern, but text
+        ("axb", "a.b", False),  # no pattern, but text
         ("anything", "", False),
         ("anything", "  ", False),
         ("an \u00e9t\u00e9 away", "t", False),
@@ -54,6 +54,63 @@ def test_an_answer_is_not_found_inside_another_word(text):
 )
 def test_secrets_are_texts(text, secret, found):
     assert hint.holds(text, secret) == found
+
+
+@pytest.mark.parametrize("text", ["07", "7.0", "7.", "+7", "7 %", "x = 7.00", "it is _7_", "**7**"])
+@pytest.mark.parametrize("secret", ["7", "\\boxed{7}", "\\boxed{\\text{7}}", "<answer>7</answer>"])
+def test_a_number_is_found_by_its_value_boxed_or_not(text, secret):
+    assert hint.judge(f"the answer is {text}", (secret,), hint.HintConfig()).reason
+
+
+@pytest.mark.parametrize(
+    ("text", "secret", "found"),
+    [
+        ("3, 1, 2", "3 1 2", True),
+        ("first 3-1-2, then rest", "[3, 1, 2]", True),
+        ("3 and 1 and 2", "3 1 2", False),
+        ("13 1 2", "3 1 2", False),
+        ("write cab", "c a b", True),  # letters spelled together, or apart
+        ("write c-a-b", "cab", True),
+        ("at a time", "a t", False),  # too short to tell from a word
+        ("1 2 9", "12", False),
+        ("about 1,000 steps", "1000", True),
+        ('turn "North"!', "\\boxed{north}", True),
+        ("northern", "north", False),
+        ("press <.", "<", True),  # a secret of signs alone
+        ("a < b", "\\boxed{<}", True),
+        ("a <= b", "<", False),
+        ("9" * 40, "9" * 40, True),
+        ("7e9999999", "7", False),
+    ],
+)
+def test_signs_between_words_hide_nothing(text, secret, found):
+    assert (hint.judge(text, (secret,), hint.HintConfig()).reason != "") == found
+
+
+@pytest.mark.parametrize("text", ["start north", "then \\boxed{east}", "north, east, north"])
+def test_each_line_of_a_plan_is_an_action(text):
+    plan = "\\boxed{north}\n\\boxed{east}\n\\boxed{north}"
+    assert hint.judge(text, (plan,), hint.HintConfig()).reason == "leaks_answer"
+    assert hint.judge("go around the wall", (plan,), hint.HintConfig()).reason == ""
+
+
+def test_two_boxes_of_one_line_are_two_actions():
+    assert hint.actions("\\boxed{a}, then \\boxed{b}")[1:] == ["a", "b"]
+
+
+def test_one_endless_word_is_too_long():
+    assert hint.judge("x" * 2001, (), hint.HintConfig()).reason == "too_long"
+
+
+def test_tries_are_what_a_player_might_take_from_a_hint():
+    assert hint.tries("The answer is 3, 1, 2.")[:4] == [
+        "The answer is 3, 1, 2", "3, 1, 2", "3 1 2", "2",
+    ]  # fmt: skip
+    assert hint.tries("say 'open sesame' or \\boxed{x y}")[1:3] == ["x y", "open sesame"]
+    assert hint.tries("add 12") == ["add 12", "12", "add"]
+    assert hint.tries(" ...\n") == []
+    long = hint.tries(" ".join(f"w{n}" for n in range(90)))
+    assert len(long) == hint.MAX_TRIES and long[1] == "w89"
 
 
 def test_any_of_several_secrets_refuses():
@@ -82,6 +139,19 @@ def test_a_refused_hint_is_asked_once_more_from_its_second_seed():
     assert refusals == {"fence": 1, "none": 1}
     assert [seeds for _, seeds in calls] == [[10, 20, 30], [21, 31]]
     assert [fakes.decode(ids) for ids in calls[1][0]] == ["hint for 1", "hint for 2"]
+
+
+def test_an_environment_whose_hint_is_refused_twice_is_marked():
+    answers = iter(["add", "", "look", "```"])
+    done, _ = hint.write(
+        [fakes.environment(n) for n in range(3)],
+        lambda environment: (1,),
+        fakes.Policy(lambda prompt, seed: next(answers)).generate,
+        fakes.text_of,
+        [[0, 1]] * 3,
+        CONFIG,
+    )
+    assert [environment.hint_failed for environment in done] == [False, True, False]
 
 
 def test_a_hint_refused_twice_is_left_out_and_both_refusals_count():

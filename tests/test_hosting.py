@@ -1,8 +1,12 @@
 """What a box says is taken only where it has the right type; lost processes are asked once more."""
 
+import concurrent.futures
+
 import fakes
 import pytest
 
+from sandbox import crew
+from sandbox import records as sandbox_records
 from spade_jax import hosting
 
 
@@ -49,3 +53,73 @@ def test_the_other_processes_are_not_asked_again():
     assert [got[0].status for got in answers] == ["ok", "ok"]
     assert [(s.seed, len(s.batches)) for s in sandbox.sessions] == [(7, 1), (8, 1), (7, 1)]
     hosts.close()
+
+
+class Answering:
+    """Answers every request with one outcome."""
+
+    def __init__(self, status, cpu_seconds=0.0, wall_seconds=0.0):
+        self.outcome = sandbox_records.Outcome(
+            status=status, cpu_seconds=cpu_seconds, wall_seconds=wall_seconds
+        )
+        self.sizes = []
+
+    def submit(self, requests):
+        self.sizes.append(len(requests))
+        future = concurrent.futures.Future()
+        future.set_result([self.outcome] * len(requests))
+        return future
+
+    def close(self):
+        pass
+
+
+def ask(*sessions, requests=1):
+    """Ask a host of these sessions, in order; gives the statuses and how many were opened."""
+    opened = iter(sessions)
+    hosts = hosting.Hosts(lambda key: next(opened))
+    hosts.start(0)
+    (got,) = hosts.ask([hosting.Message(key=0, requests=[{"op": "reset"}] * requests)])
+    return [outcome.status for outcome in got], len(sessions) - len(list(opened))
+
+
+def test_a_program_that_hardly_ran_before_its_deadline_is_asked_once_more():
+    assert ask(Answering("timeout", 0.1, 10.0), Answering("ok")) == (["ok"], 2)
+    late = Answering("timeout", 4.9, 10.0)
+    assert ask(late, late, Answering("ok")) == (["timeout"], 2)
+
+
+# A program that was ended while idle, or before this message, has no clock of its own.
+@pytest.mark.parametrize(("cpu_seconds", "wall_seconds"), [(9.0, 10.0), (5.0, 10.0), (0.0, 0.0)])
+def test_a_program_that_used_its_time_is_not(cpu_seconds, wall_seconds):
+    looping = Answering("timeout", cpu_seconds, wall_seconds)
+    assert ask(looping, Answering("ok")) == (["timeout"], 1)
+    assert ask(Answering("crash", 0.0, 10.0), Answering("ok")) == (["crash"], 1)
+
+
+def test_the_wall_limit_holds_for_a_part_of_many_requests():
+    session = Answering("ok")
+    answers, _ = ask(session, requests=2 * hosting.PART + 3)
+    assert session.sizes == [hosting.PART, hosting.PART, 3]
+    assert answers == ["ok"] * (2 * hosting.PART + 3)
+
+
+def test_a_process_that_sleeps_through_its_deadline_is_asked_once_more():
+    program = "import time\nclass SlowEnv:\n    def reset(self, seed=None): time.sleep(60)\n"
+    limits = sandbox_records.Limits(wall_seconds=2.0, cpu_seconds=9.0)
+    sessions = []
+
+    def start(key):
+        sessions.append(boxes.open(program, limits=limits))
+        return sessions[-1]
+
+    requests = [
+        {"op": "load", "play": 0, "seed": 1, "max_turns": 1}, {"op": "reset", "play": 0, "seed": 1},
+    ]  # fmt: skip
+    with crew.Crew(crew.CrewConfig(tier="subprocess", boxes=1)) as boxes:
+        hosts = hosting.Hosts(start)
+        hosts.start(0)
+        (got,) = hosts.ask([hosting.Message(key=0, requests=requests)])
+        hosts.close()
+    assert [outcome.status for outcome in got] == ["ok", "timeout"]
+    assert len(sessions) == 2

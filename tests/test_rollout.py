@@ -219,12 +219,32 @@ def test_an_episode_ends_where_the_next_reply_might_not_fit_the_context():
     # "Guess my digit.>" is 16 tokens. One reply "0" with its end is 2, "Not 0.>" is 7: the second
     # prompt has 25. With replies of 8 the first turn needs 24 and the second 33.
     alone, config = groups(plays=(2, 0)), dataclasses.replace(CONFIG, hinted_plays=0, plays=2)
-    for limit, turns in ((23, 0), (24, 1), (32, 1), (33, 2)):
+    for limit, turns in ((24, 1), (32, 1), (33, 2)):
         narrow = dataclasses.replace(config, context_tokens=limit)
         played, _, _ = play(lambda p, s: "0", asked=alone, config=narrow)
         assert [(len(e.turns), e.truncated, e.fault) for e in played.episodes] == [
             (turns, True, "")
         ] * 2
+
+
+def test_a_first_prompt_that_does_not_fit_is_no_loss_in_either_arm():
+    # The plain prompt needs 24 tokens, the hinted one " HINT: It is odd." (17) more, 41.
+    for limit, plain, hinted in ((23, "too_long", "too_long"), (40, "", "too_long"), (41, "", "")):
+        narrow = dataclasses.replace(CONFIG, context_tokens=limit)
+        played, _, _ = play(lambda p, s: "3", config=narrow)
+        assert [e.fault for e in arm(played, 0)] == [plain] * 3
+        assert [e.fault for e in arm(played, 1)] == [hinted] * 2
+        for e in played.episodes:
+            assert e.value == (0.0 if e.fault else 1.0) and not e.truncated
+            assert e.turns == () or not e.fault
+            assert f"rollout.context_tokens={limit}" in e.detail or not e.fault
+
+
+def test_an_environment_gets_no_more_turns_than_the_agent():
+    for own, turns in ((1, 1), (9, CONFIG.max_turns)):
+        _, sandbox, _ = play(lambda p, s: "3", asked=groups(max_turns=own))
+        loads = [r for r in sandbox.sessions[0].requests() if r["op"] == "load"]
+        assert {r["max_turns"] for r in loads} == {turns}
 
 
 @pytest.mark.parametrize("isolation", ["group", "episode"])
@@ -273,14 +293,22 @@ def test_sessions_are_closed_when_another_cannot_be_opened():
 def test_nothing_to_play_gives_nothing():
     played, sandbox, _ = play(lambda p, s: "3", asked=[])
     assert played == rollout.Played(
-        episodes=[], hint_refusals=collections.Counter(), dropped=0, transcripts=[]
+        episodes=[], hint_refusals=collections.Counter(), dropped=0, leaks_N={}, transcripts=[]
     )
     assert sandbox.sessions == []
 
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("plays", 1), ("hinted_plays", 9), ("processes", 0), ("max_turns", 0), ("seeds", 0)],
+    [
+        ("plays", 1),
+        ("hinted_plays", 9),
+        ("processes", 0),
+        ("max_turns", 0),
+        ("seeds", 0),
+        ("temperature", 0.0),
+        ("temperature", float("nan")),
+    ],
 )
 def test_a_setting_that_cannot_work_is_refused_with_its_name(field, value):
     with pytest.raises(ValueError, match=f"rollout.{field}={value}"):
@@ -307,6 +335,21 @@ class SumEnv(QAEnv):
         return answer
 """
 
+BLOB = """
+class BlobEnv(QAEnv):
+    max_turns = 1
+
+    def task(self, rng):
+        n = rng.randint(100, 999)
+        return f"say {n} backwards", str(n)[::-1], f"try {str(n)[::-1]}x"
+
+    def step(self, action):
+        return super().step(action.replace("x}", "}"))
+
+    def solution(self):
+        return self._answer + "x0"
+"""
+
 
 def test_real_programs_play_in_real_processes():
     setting = domains.get("compact")
@@ -330,3 +373,17 @@ def test_real_programs_play_in_real_processes():
     assert [e.value for e in arm(played, 1)] == [1.0] * 4
     assert all(e.truncated and len(e.turns) == 2 for e in arm(played, 0))
     assert len({e.observation for e in arm(played, 0)}) == 2
+
+
+def test_words_of_a_hint_that_win_in_a_real_process_refuse_it():
+    setting = domains.get("compact")
+    with crew.Crew(crew.CrewConfig(tier="subprocess", boxes=1)) as boxes:
+
+        def start(environment, seed):
+            modules, prelude = dict(setting.modules), setting.prelude
+            return boxes.open(environment.source, modules=modules, prelude=prelude, seed=seed)
+
+        asked = groups(2, source=BLOB)
+        played, _, _ = play(lambda p, s: "0", asked=asked, open=start, action_of=setting.wrap)
+    assert played.hint_refusals == {"leaks_answer": 2} and played.leaks_N == {0: 1.0, 1: 1.0}
+    assert [(e.arm, e.fault) for e in played.episodes] == [(0, "")] * 6

@@ -1,9 +1,13 @@
 """The hint is asked apart from play; one that may not be shown leaves the hinted arm out."""
 
 import dataclasses
+import functools
 
 import fakes
 import pytest
+
+from spade_jax import hint as hint_lib
+from spade_jax import machine
 
 CONFIG, play, groups, arm = fakes.PLAY, fakes.play, fakes.groups, fakes.arm
 
@@ -11,8 +15,8 @@ CONFIG, play, groups, arm = fakes.PLAY, fakes.play, fakes.groups, fakes.arm
 def test_hint_and_solution_are_asked_of_a_play_that_nobody_plays():
     _, sandbox, _ = play(lambda prompt, seed: "3")
     asked = {r["play"] for r in sandbox.sessions[0].requests() if r["op"] in ("hint", "solution")}
-    stepped = {r["play"] for r in sandbox.sessions[0].requests() if r["op"] == "step"}
-    assert len(asked) == 1 and not asked & stepped
+    played = {r["play"] for r in sandbox.sessions[0].batches[-1] if r["op"] == "step"}
+    assert asked == {5} and played == {0, 1, 2, 3, 4}
 
 
 def test_a_refused_hint_leaves_out_the_hinted_arm_of_its_group_and_is_counted_once():
@@ -24,6 +28,7 @@ def test_a_refused_hint_leaves_out_the_hinted_arm_of_its_group_and_is_counted_on
     played, _, _ = play(lambda p, s: "3", sandbox, asked)
     assert played.hint_refusals == {"leaks_answer": 1}
     assert played.dropped == 2 and len(played.episodes) == 8
+    assert played.leaks_N == {0: 1.0, 1: 0.0}
     assert [(e.environment, e.arm) for e in arm(played, 1)] == [(1, 1), (1, 1)]
     assert len(arm(played, 0)) == 6
     assert len(played.transcripts) == len(played.episodes)
@@ -69,3 +74,80 @@ def test_hints_are_found_though_a_group_is_cut_by_waves():
     assert played.hint_refusals == {"leaks_answer": 1} and played.dropped == 2
     played, _, _ = play(lambda p, s: "3", config=config)
     assert [e.observation.endswith("It is odd.") for e in arm(played, 1)] == [True, True]
+
+
+def told(hint, **overrides):
+    return fakes.Sandbox(
+        overrides={"hint": lambda r: {"present": True, "hint": hint}}
+        | {op: lambda r, a=answer: a for op, answer in overrides.items()}
+    )
+
+
+def test_a_hint_whose_words_win_at_once_is_refused_whatever_solution_says():
+    lying = told("It is 3, surely.", solution={"present": True, "solution": "x"})
+    played, sandbox, _ = play(lambda p, s: "0", lying)
+    assert played.hint_refusals == {"leaks_answer": 1} and arm(played, 1) == []
+    assert "\\boxed{3}" in sandbox.tries()
+    assert [(e.fault, e.value) for e in arm(played, 0)] == [("", 0.0)] * 3
+
+
+def test_tries_cost_one_message_and_only_where_there_is_a_hinted_arm():
+    def batches(plays):
+        config = dataclasses.replace(CONFIG, hinted_plays=plays[1])
+        _, sandbox, _ = play(lambda p, s: "3", asked=groups(plays=plays), config=config)
+        return len(sandbox.sessions[0].batches), sandbox.tries()
+
+    assert batches((3, 0)) == (2, [])
+    count, tries = batches((3, 2))
+    assert count == 3
+    assert tries == [f"\\boxed{{{words}}}" for words in ("It is odd", "odd", "is", "It")]
+
+
+def test_tries_are_fresh_plays_and_change_no_play():
+    _, sandbox, _ = play(lambda p, s: "3")
+    ops = [r["op"] for r in sandbox.sessions[0].batches[1]]
+    assert ops == ["load", "reset", "step", "drop"] * 4
+    assert {r["play"] for r in sandbox.sessions[0].batches[1]} == {5}
+
+
+def test_a_process_lost_while_hints_are_tried_repeats_its_plays():
+    calm, _, _ = play(lambda p, s: "3")
+    unlucky = fakes.Sandbox(lose=lambda s, b: 3 if (s, b) == (0, 1) else None)
+    played, sandbox, _ = play(lambda p, s: "3", unlucky)
+    assert played == calm and len(sandbox.sessions) == 2
+
+
+@pytest.mark.parametrize(("word", "fault"), [("raise", ""), ("hog", "environment")])
+def test_a_try_that_raises_is_no_win_and_one_that_ends_the_process_a_fault(word, fault):
+    played, _, _ = play(lambda p, s: "3", told(f"never {word}"))
+    assert [e.fault for e in arm(played, 1)] == [fault] * 2
+    assert played.hint_refusals == {}
+    assert played.leaks_N == ({} if fault else {0: 0.0})
+
+
+def test_a_program_hint_without_a_solution_is_not_shown():
+    for answer in ({"present": False, "solution": None}, {"present": True, "solution": None}):
+        played, _, _ = play(lambda p, s: "3", told("It is odd.", solution=answer))
+        assert played.hint_refusals == {"unchecked": 1} and played.leaks_N == {0: 0.0}
+
+
+def test_a_hint_of_the_policy_is_tried_where_there_is_no_solution():
+    show = functools.partial(machine.show_hint, config=hint_lib.HintConfig(source="policy"))
+    none = {"present": False, "solution": None}
+    for text, refusals in (("Say 3.", {"leaks_answer": 1}), ("Count up.", {})):
+        sandbox = fakes.Sandbox(overrides={"solution": lambda r: none})
+        played, _, _ = play(lambda p, s: "3", sandbox, groups(hint=text), show_hint=show)
+        assert played.hint_refusals == refusals
+
+
+def test_no_value_of_a_tool_call_stands_in_a_hint():
+    call = '<tool_call>{"name": "pay", "arguments": {"to": ["A-17"], "sum": 40, "now": true}}'
+    config = hint_lib.HintConfig()
+    tools = fakes.environment(setting="tool_use")
+    for text, reason in (
+        ("First pay 40.", "leaks_answer"),
+        ("The account is a 17.", "leaks_answer"),
+        ("It is true that you pay first.", ""),
+    ):
+        verdict = machine.show_hint(tools, text, f"{call}</tool_call>", config)
+        assert verdict.reason == reason

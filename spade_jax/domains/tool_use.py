@@ -85,6 +85,21 @@ def parse_calls(reply: str) -> Parsed:
     return Parsed(calls=tuple(calls), text=text, malformed=malformed)
 
 
+def call_values(reply: str) -> list[str]:
+    """List the values that a reply's tool calls are given, names and nesting taken off."""
+    waiting: list[Any] = [call.arguments for call in parse_calls(reply).calls]
+    values = []
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
+        elif isinstance(value, (str, int, float)) and not isinstance(value, bool):
+            values.append(str(value))
+    return values
+
+
 def draw(rng: np.random.Generator) -> tuple[str, str]:
     """Draw the world and the kind of task of one designer prompt."""
     weights = np.array(list(VARIANTS.values()), float)
