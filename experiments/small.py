@@ -1,6 +1,6 @@
 """What the experiments on two CPU cores share: the small policy, its shapes, its sandbox."""
 
-from spade_jax import config, lessons, settings, supervised
+from spade_jax import config, corpus, lessons, settings, supervised
 from spade_jax.policy import transformer
 
 MODEL = transformer.ModelConfig(
@@ -27,15 +27,16 @@ def run_config():
             ),
             warmstart=settings.WarmstartConfig(
                 designer_share=0.2,
-                lessons=lessons.LessonConfig(variants=24, plays=160),
-                supervised=supervised.SupervisedConfig(steps=1600, rows=24, row_tokens=144),
+                lessons=lessons.LessonConfig(variants=24, plays=400),
+                supervised=supervised.SupervisedConfig(steps=2600, rows=12, row_tokens=168),
             ),
         )
     )
     run.setting = "compact"
+    run.corpus = config.to_config_dict(corpus.CorpusConfig(max_characters=24))  # what fits a row
     run.sandbox.boxes = 2  # one per core
-    run.design.max_tokens = 144  # the longest seed program has 137 with its fence
-    run.batch.row_tokens = 192
+    run.design.max_tokens = 140  # the longest seed program has 133 with its fence
+    run.batch.row_tokens = 168
     run.rollout.context_tokens = 96
     run.rollout.max_tokens = 32  # the longest reply of the warm start has 30
     run.rollout.max_turns = 1
@@ -50,5 +51,4 @@ def use_reinforcement(run):
     run.learn.eps = 1e-4  # with 1e-8 small noisy gradients become steps of full size
     run.learn.weight_decay = 0.0
     run.learn.credit.std = "none"
-    run.learn.credit.interval = 1
     run.checkpoint.every = 5

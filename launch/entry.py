@@ -31,10 +31,11 @@ REMEDIES = {  # of errors of the operating system that say no remedy themselves
 def set_up() -> None:
     """Prepare the process: stack dumps on a crash, quiet libraries, compiled programs kept."""
     faulthandler.enable()
-    logging.set_verbosity(logging.WARNING)  # Orbax tells every save at INFO
+    logging.set_verbosity(logging.FATAL)  # Orbax logs every save, and errors that it raises too
     import jax
 
-    jax.config.update("jax_compilation_cache_dir", str(CACHE))
+    if jax.config.jax_compilation_cache_dir is None:  # else the operator chose one
+        jax.config.update("jax_compilation_cache_dir", str(CACHE))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 

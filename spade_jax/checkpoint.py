@@ -6,8 +6,11 @@ In: `Progress`, which holds everything that evolves. Out: one atomic step direct
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import io
 import pathlib
+import sys
 from typing import Any
 
 import jax
@@ -63,20 +66,23 @@ class Store:
         Raises:
           CheckpointError: the disk is full or not writable.
         """
+        printed = io.StringIO()
         try:
-            self._manager.save(
-                step,
-                args=ocp.args.Composite(
-                    arrays=ocp.args.StandardSave(arrays), host=ocp.args.JsonSave(host)
-                ),
-                force=True,
-            )
-            self._manager.wait_until_finished()
+            with contextlib.redirect_stderr(printed):  # after a failure each writer prints a trace
+                self._manager.save(
+                    step,
+                    args=ocp.args.Composite(
+                        arrays=ocp.args.StandardSave(arrays), host=ocp.args.JsonSave(host)
+                    ),
+                    force=True,
+                )
+                self._manager.wait_until_finished()
         except (OSError, ValueError) as error:
             raise CheckpointError(
                 f"Could not save step {step} to {self.folder}: {error}. Earlier steps are intact. "
                 "Free disk space or fix its permissions, then run the same command again."
             ) from error
+        sys.stderr.write(printed.getvalue())
 
     def restore(self, step: int, like: Any) -> tuple[Any, dict]:
         """Read one step onto the devices and shardings of `like`.

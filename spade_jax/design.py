@@ -21,10 +21,10 @@ UNPARSED = ("no_program", "too_long", "syntax")  # refusals of text that is no p
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DesignConfig:
     drafts: int = 24  # programs asked for in each generation
-    every: int = 1  # k, iterations a generation lives; designer credit comes k iterations later
+    every: int = 1  # k, iterations a generation lives; its credit comes in the last of them
     max_tokens: int = 160  # of one draft
     temperature: float = 1.0
-    passage_words: int = 0  # words of the grounding passage in the prompt, 0 for none
+    family: str = ""  # prompt family; empty takes the first of the setting, see domains/
     positives: int = 0  # memory examples of high regret in the prompt
     negatives: int = 0  # memory examples that were too easy or too hard
     skills: Literal["rotation", "learning_progress", "uniform"] = "uniform"
@@ -34,12 +34,17 @@ class DesignConfig:
     unparsed_reward: float = -1.0  # of text that is no program
     novelty_threshold: float = 0.8  # similarity to pool or memory above which a draft pays
     novelty_weight: float = 0.3  # penalty of a draft that is all but a copy
+    leak_weight: float = 0.5  # penalty of an environment all of whose hints gave the answer away
 
     def __post_init__(self):
         if self.drafts < 0 or self.every < 1:
             raise ValueError(
                 f"design.drafts={self.drafts}, design.every={self.every}: "
                 "set drafts >= 0 (0 trains on a fixed pool) and every >= 1."
+            )
+        if self.temperature <= 0:
+            raise ValueError(
+                f"design.temperature={self.temperature}: drafts are trained on; set it above 0."
             )
         if self.active_skills < 1:
             raise ValueError(f"design.active_skills={self.active_skills}: set it to at least 1.")

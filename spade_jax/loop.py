@@ -33,7 +33,7 @@ from spade_jax import (
     story,
     validate,
 )
-from spade_jax.domains import domain
+from spade_jax.domains import domain, tool_use
 
 
 @dataclasses.dataclass
@@ -110,7 +110,8 @@ def iterate(progress: Progress, world: machine.Machine, config: settings.RunConf
         written = write_generation(progress, world, config, clock)
         fresh += [slot for slot in written.slots if slot >= 0]
     rng = seeds.stream(config.seed, "pool", t)
-    slots = pool.draw(progress.pool, config.rollout.environments, config.pool, rng)
+    must = pool.unplayed(progress.pool, t)
+    slots = pool.draw(progress.pool, config.rollout.environments, config.pool, rng, must)
     with clock.stage("hint"):
         hint_refusals = write_hints(slots, progress, world, config)
     table = [progress.pool.environments[slot] for slot in slots]
@@ -118,9 +119,11 @@ def iterate(progress: Progress, world: machine.Machine, config: settings.RunConf
         played = play(table, progress, world, config)
     with clock.stage("batch"):
         due = pool.due(progress.pool, t, last=t + 1 == config.iterations)
+        for row, share in played.leaks_N.items():
+            progress.pool.leak_P[slots[row]] = max(progress.pool.leak_P[slots[row]], share)
         made = batch.build(
             played.episodes,
-            [credit_of(waiting, config) for waiting in due],
+            [credit_of(waiting, progress.pool, config) for waiting in due],
             slots=slots,
             fresh={p: skill_index(progress.pool.environments[p]) for p in fresh},
             pool_slots=config.pool.slots,
@@ -134,9 +137,11 @@ def iterate(progress: Progress, world: machine.Machine, config: settings.RunConf
     )
     with clock.stage("learn"):
         progress.train, on_device = learn.update(
-            progress.train, made.batch, world.model, config.learn, config.curriculum, world.mesh
-        )
+            progress.train, made.batch, world.model, config.learning(), config.curriculum,
+            world.mesh,
+        )  # fmt: skip
         report = jax.device_get(on_device)
+    masked += ledger.check_update(made.counts, report)
     pool.settle(
         progress.pool,
         report["win_rate_P"],
@@ -164,7 +169,7 @@ def write_generation(progress, world, config, clock) -> story.Written:
         drafts = draw_drafts(progress, world, config)
     with clock.stage("validate"):
         verdicts = validate.examine(
-            drafts, world.crew, world.domain, config.validate, known_programs(progress.pool)
+            drafts, world.crew, world.domain, config.checks(), known_programs(progress.pool)
         )
     environments = [verdict.environment for verdict in verdicts]
     sound = [environment for environment in environments if environment is not None]
@@ -208,10 +213,16 @@ def draw_drafts(progress, world, config) -> list[records.Draft]:
         positives, negatives = pool.examples(
             progress.pool, wish.skill, config.design.positives, config.design.negatives, rng
         )
+        rate = progress.win_rate_Z[records.SKILLS_OF[config.setting].index(wish.skill)]
+        place, variant = tool_use.draw(rng) if config.setting == "tool_use" else ("", "")
         request = domain.Request(
             skill=wish.skill,
             difficulty=wish.difficulty,
+            family=config.design.family,
             passage=passage,
+            win_rate=None if np.isnan(rate) else rate,
+            world=place,
+            variant=variant,
             positives=[shown(entry) for entry in positives],
             negatives=[shown(entry) for entry in negatives],
         )
@@ -243,7 +254,8 @@ def write_hints(slots, progress, world, config) -> collections.Counter:
     """Let the policy write the hints that drawn environments lack, where hints are its own."""
     if config.hint.source != "policy" or config.rollout.hinted_plays == 0:
         return collections.Counter()
-    lacking = [p for p in slots if progress.pool.environments[p].hint is None]
+    alive = progress.pool.environments
+    lacking = [p for p in slots if alive[p].hint is None and not alive[p].hint_failed]
     rng = seeds.stream(config.seed, "hint", progress.iteration)
     hinted, refusals = hint.write(
         [progress.pool.environments[p] for p in lacking],
@@ -303,14 +315,17 @@ def waiting_reason(verdict: validate.Verdict, slot: int) -> str:
     return "" if slot >= 0 else "unplaced"
 
 
-def credit_of(waiting: pool.Waiting, config: settings.RunConfig) -> batch.DraftCredit:
+def credit_of(
+    waiting: pool.Waiting, current: pool.Pool, config: settings.RunConfig
+) -> batch.DraftCredit:
     """Turn a waiting draft into its row of the credit table."""
+    leaked = current.leak_P[waiting.slot] if waiting.slot >= 0 else 0.0
     return batch.DraftCredit(
         draft=waiting.draft,
         slot=waiting.slot,
         fixed=design.refusal_reward(waiting.reason, config.design),
-        penalty=waiting.penalty,
-        unchecked=waiting.reason in (validate.INFRA, "unplaced"),
+        penalty=waiting.penalty + config.design.leak_weight * leaked,
+        unchecked=waiting.reason in pool.UNJUDGED,
         temperature=config.design.temperature,
     )
 

@@ -214,5 +214,6 @@ def open_corpus(config: settings.RunConfig) -> corpus.Corpus | None:
         seed=config.seed,
         shard_index=jax.process_index(),
         shard_count=jax.process_count(),
-        max_words=config.design.passage_words or config.corpus.max_words,
+        max_words=config.corpus.max_words,
+        max_characters=config.corpus.max_characters,
     )

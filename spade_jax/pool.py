@@ -75,6 +75,7 @@ class Pool:
     regret_P: list[float] = dataclasses.field(default_factory=list)
     score_P: list[float] = dataclasses.field(default_factory=list)
     retired_P: list[bool] = dataclasses.field(default_factory=list)
+    leak_P: list[float] = dataclasses.field(default_factory=list)  # share of hints that leaked
 
 
 def empty(config: PoolConfig) -> Pool:
@@ -87,6 +88,7 @@ def empty(config: PoolConfig) -> Pool:
         regret_P=[0.0] * size,
         score_P=[0.0] * size,
         retired_P=[False] * size,
+        leak_P=[0.0] * size,
     )
 
 
@@ -109,7 +111,7 @@ def admit(pool: Pool, environments: Sequence[records.Environment], config: PoolC
             pool.admitted[slot] = pool.order
             pool.win_rate_P[slot] = float("nan")
             pool.regret_P[slot], pool.score_P[slot] = 0.0, 1.0
-            pool.retired_P[slot] = False
+            pool.retired_P[slot], pool.leak_P[slot] = False, 0.0
             pool.order += 1
             held.add(slot)
         slots.append(slot)

@@ -48,7 +48,7 @@ class SandboxConfig:
     boxes: int = 2  # one per core
     platform: Literal["auto", "ptrace", "systrap", "kvm"] = "auto"
     turn_seconds: float = 10.0  # wall clock of one batch of steps in one program
-    cpu_seconds: float = 20.0  # of one program's whole life
+    cpu_seconds: float = 20.0  # of one batch of steps, all processes of a program together
     memory_mib: int = 256  # address space of one program
 
 
@@ -120,17 +120,12 @@ class RunConfig:
             self._check_rows()
 
     def _check_rows(self) -> None:
-        """What is sampled must fit a row of the batch, and be sampled at a temperature."""
+        """What is sampled must fit a row of the batch."""
         row, turn = self.batch.row_tokens, self.rollout.context_tokens
         if turn > row:
             raise ValueError(
                 f"rollout.context_tokens={turn} exceed batch.row_tokens={row}: longer episodes "
                 "could not be trained on. Set batch.row_tokens to at least as many."
-            )
-        if self.rollout.temperature <= 0:
-            raise ValueError(
-                f"rollout.temperature={self.rollout.temperature}: what is trained on is sampled; "
-                "set it above 0. evaluate.temperature may be 0."
             )
         if self.mode == "self_play" and self.design.max_tokens >= row:
             raise ValueError(
@@ -138,6 +133,14 @@ class RunConfig:
                 f"batch.row_tokens={row}. Set batch.row_tokens to the longest prompt and draft "
                 "together."
             )
+
+    def checks(self) -> validate.ValidateConfig:
+        """The section of validation: a program is judged under the limits it is played under."""
+        return dataclasses.replace(
+            self.validate,
+            max_turns=self.rollout.max_turns,
+            memory_bytes=self.sandbox.memory_mib << 20,
+        )
 
     def learning(self) -> learn.LearnConfig:
         """The section of the update, with what it takes from other sections."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 from spade_jax import programs
 from spade_jax.domains import domain, games, imports
 
-
 DOMAIN = domain.Domain(
     name="compact",
     prelude="import collections, functools, itertools, math, random, re, string\n"
