@@ -2,7 +2,7 @@
 
 Shows:     nothing by itself. Half of the demonstrations guess at once, mostly wrong, the way hasty
            players do; the other half work the answer out. A policy that imitates both can be taught
-           by reward what more imitation of the same players cannot teach: to work before it answers.
+           by reward what more imitation of the same players cannot: to work before it answers.
 Command:   python -m launch.train --config=experiments/mixed_care.py --workdir=runs/mixed_care
            after python -m launch.train --config=experiments/warmstart.py --workdir=runs/warmstart
 Hardware:  2 CPU cores, 5 minutes.

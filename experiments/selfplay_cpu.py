@@ -1,7 +1,7 @@
 """Self-play of the small policy, long enough to learn.
 
-Shows:     the designer writes environments, the agent plays them and improves on new instances of the
-           known families; validity and diversity hold; held-out families beside the two controls
+Shows:     the designer writes environments, the agent plays them and improves on new instances of
+           the known families; validity and diversity hold; held-out families beside the controls
            experiments/fixed_pool_cpu.py and experiments/more_supervised_cpu.py.
 Source:    SPADE (arXiv:2608.19197), at the size of two CPU cores.
 Command:   python -m launch.train --config=experiments/selfplay_cpu.py --workdir=runs/self_0 \

@@ -9,6 +9,7 @@ import faulthandler
 import pathlib
 import sys
 import traceback
+import warnings
 from collections.abc import Iterator
 
 from absl import logging
@@ -110,6 +111,7 @@ def _raised_by_us(error: Exception) -> bool:
 
 
 def _tell(error: Exception) -> None:
+    warnings.simplefilter("ignore")  # of what libraries leave unfinished behind the error
     remedy = REMEDIES.get(getattr(error, "errno", None), "")
     print(f"\n{type(error).__name__}: {error}{remedy and '. '}{remedy}", file=sys.stderr)
     sys.exit(1)

@@ -127,9 +127,10 @@ def draw(
 ) -> list[int]:
     """Choose the slots that play next, without replacement: a share of the newest, then by rank.
 
-    Slots that `must` play come first and count towards the share; see `unplayed`. The share is drawn evenly from the newest generation. The rest is drawn from all others by
-    prioritised level replay (arXiv:2010.03934): probability ~ rank^(-1/T) of the score that the
-    curriculum gave. Retired slots play only where the others do not fill the table.
+    Slots that `must` play come first and count towards the share; see `unplayed`. The share is
+    drawn evenly from the newest generation. The rest is drawn from all others by prioritised level
+    replay (arXiv:2010.03934): probability ~ rank^(-1/T) of the score that the curriculum gave.
+    Retired slots play only where the others do not fill the table.
 
     Returns:
       the slots in rising order, `count` of them or as many as are alive.
