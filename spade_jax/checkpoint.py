@@ -78,8 +78,9 @@ class Store:
                 )
                 self._manager.wait_until_finished()
         except (OSError, ValueError) as error:
+            cause = str(error).split(" [tensorstore_spec")[0]  # which is long
             raise CheckpointError(
-                f"Could not save step {step} to {self.folder}: {error}. Earlier steps are intact. "
+                f"Could not save step {step} to {self.folder}: {cause}. Earlier steps are intact. "
                 "Free disk space or fix its permissions, then run the same command again."
             ) from error
         sys.stderr.write(printed.getvalue())

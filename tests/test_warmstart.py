@@ -6,7 +6,7 @@ import json
 import fakes
 import pytest
 
-from spade_jax import domains, lessons, records, settings, warmstart
+from spade_jax import domains, lessons, records, settings, supervised, warmstart
 from spade_jax.policy import chat, tokenizer
 
 
@@ -88,3 +88,17 @@ def test_lessons_are_written_whole_or_not_at_all(tmp_path):
     again = warmstart.write_lessons(given, lost.open, tmp_path, print)
     assert made == again and made and "warm start: programs run" in said[-1]
     assert [path.name for path in tmp_path.iterdir()] == [warmstart.LESSONS]
+
+
+def test_an_example_that_does_not_fit_a_row_is_told_and_not_dropped():
+    made = [
+        supervised.Example(ids=(1,) * length, trained=(1,) * length, role=records.AGENT)
+        for length in (4, 9, 6)
+    ]
+    rows = supervised.SupervisedConfig(rows=1, row_tokens=5)
+    with pytest.raises(ValueError, match="row_tokens=5: 2 of 3 examples.*longest has 9 tokens"):
+        supervised.pipeline(made, rows, 0)
+    with pytest.raises(ValueError, match="no example"):
+        supervised.pipeline([], rows, 0)
+    packed = next(supervised.pipeline(made, dataclasses.replace(rows, rows=3, row_tokens=9), 0))
+    assert packed["tokens"].shape == (3, 9)
