@@ -11,6 +11,8 @@ MODEL = transformer.ModelConfig(
     kv_heads=2,
     head_dim=32,
     mlp_width=352,
+    rope_theta=100.0,  # sequences are short: slower wavelengths would tell no positions apart
+    qk_norm=True,  # copying and reversing are learned sooner with it
     role_head="lowrank",
     role_rank=8,
 )
