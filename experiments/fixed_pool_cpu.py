@@ -16,11 +16,10 @@ def get_config(arg: str = ""):
     run = small.run_config()
     small.use_reinforcement(run)
     run.mode = "fixed_pool"
-    run.iterations = 100
+    run.iterations = 40
     run.rollout.environments = 42  # all of them, every iteration
     run.rollout.seeds = 4
     run.rollout.plays = 12
     run.rollout.hinted_plays = 0
     run.rollout.isolation = "environment"  # hand-written programs
-    run.evaluate.every = 25
     return run

@@ -19,12 +19,12 @@ def get_config(arg: str = ""):
     run = small.run_config()
     small.use_reinforcement(run)
     run.mode = "self_play"
-    run.iterations = 120
+    run.iterations = 60
     run.design.drafts = 24
     run.rollout.environments = 36
     run.rollout.seeds = 3
     run.rollout.plays = 12
     run.rollout.hinted_plays = 4
     run.pool.newest_share = 0.6
-    run.evaluate.every = 40
+    run.evaluate.every = 20
     return run

@@ -48,7 +48,8 @@ def run_config():
 def use_reinforcement(run):
     """Set the update that the learning runs share."""
     run.batch.drop_flat_groups = True
-    run.learn.learning_rate = 5e-4
+    run.learn.learning_rate = 1e-3
+    run.learn.warmup_steps = 5
     run.learn.b2 = 0.99
     run.learn.eps = 1e-4  # with 1e-8 small noisy gradients become steps of full size
     run.learn.weight_decay = 0.0
