@@ -144,6 +144,7 @@ def _play(told: Told) -> records.Metrics:
         named["rollout/truncated"] = float(np.mean([e.truncated for e in everything]))
         named["rollout/environment_faults"] = faults["environment"] / len(everything)
         named["rollout/infra_faults"] = faults["infra"] / len(everything)
+        named["rollout/too_long"] = faults["too_long"] / len(everything)
     return named
 
 
