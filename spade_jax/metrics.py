@@ -32,7 +32,7 @@ METRICS = {
     "rollout/zero_spread": "share of (environment, seed) groups whose valid plays return the same",
     "rollout/environment_faults": "share of episodes that the environment broke",
     "rollout/infra_faults": "share of episodes lost to a fault of ours",
-    "rollout/too_long": "share of episodes whose first prompt did not fit, or left no room to reply",
+    "rollout/too_long": "share of episodes whose first prompt left no room to reply",
     # Environments and their designer.
     "env/validity": "share of the drafts judged that passed every check",
     "env/regret": "mean estimated regret of the environments drawn, in units of return",
