@@ -10,7 +10,6 @@ import sys
 import time
 
 import numpy as np
-import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
 CONFIG = """
@@ -78,9 +77,6 @@ def _timeless(line):
     return {name: value for name, value in line.items() if not name.startswith(own)}
 
 
-@pytest.mark.skipif(
-    not (ROOT / "experiments/policies/small.npz").exists(), reason="no warm-started policy"
-)
 def test_a_killed_run_equals_an_uninterrupted_one(tmp_path):
     config = tmp_path / "tiny.py"
     config.write_text(CONFIG)
