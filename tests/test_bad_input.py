@@ -152,7 +152,10 @@ def test_a_full_disk(experiment, begun, tmp_path):
 
     cache = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache")}  # the limit cuts its files too
     done = train(experiment, workdir, "--config.iterations=1", environment=cache, preexec_fn=limit)
-    assert "save" in told(done) and "Free disk space" in told(done)
+    # Orbax's own threads may print what they failed at while the process ends; the door's
+    # paragraph must stand there all the same.
+    assert done.returncode == 1
+    assert "Could not save" in done.stderr and "Free disk space" in done.stderr
     assert (workdir / "checkpoints" / "0").is_dir()
     done = train(experiment, workdir, "--config.iterations=1")
     assert done.returncode == 0, done.stderr

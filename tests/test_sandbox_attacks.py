@@ -24,7 +24,7 @@ ANSWERS = [1, 14, 0, 16, 25]
 LIMITS = records.Limits(
     wall_seconds=3.0, cpu_seconds=2.0, memory_bytes=256 << 20, output_bytes=64 << 10
 )
-PATIENT = dataclasses.replace(LIMITS, wall_seconds=20.0, cpu_seconds=20.0)
+PATIENT = dataclasses.replace(LIMITS, wall_seconds=60.0, cpu_seconds=120.0)  # of a busy host
 CANARY = """
 import os, socket
 left = [p for d in ("/tmp", "/dev/shm") for p in os.listdir(d)]
