@@ -1,0 +1,1 @@
+"""One measurement a file; `launch.bench` says what they have in common."""
