@@ -16,6 +16,7 @@ def get_config(arg: str = ""):
     run = small.run_config()
     run.mode = "supervised"
     run.iterations = 0
+    run.warmstart.lessons.hasty_share = 0.5  # the players that the policy has imitated before
     run.warmstart.supervised.steps = 1600
     run.warmstart.supervised.matrix_learning_rate = 0.01  # half the first peak
     run.warmstart.supervised.learning_rate = 1.5e-3

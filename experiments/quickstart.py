@@ -17,11 +17,8 @@ def get_config(arg: str = ""):
     del arg
     run = small.run_config()
     small.use_reinforcement(run)
-    run.mode = "self_play"
+    small.use_self_play(run)
     run.iterations = 16
-    run.design.drafts = 24
-    run.pool.slots = 64  # a program may come again once it has left the pool: this designer knows
-    run.pool.memory = 0  # a few hundred, and would have no new one left
     run.rollout.environments = 24
     run.rollout.seeds = 2
     run.rollout.plays = 8

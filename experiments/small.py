@@ -55,3 +55,11 @@ def use_reinforcement(run):
     run.learn.weight_decay = 0.0
     run.learn.credit.std = "none"
     run.checkpoint.every = 5
+
+
+def use_self_play(run):
+    """Set what a designer that knows a few hundred programs needs: it writes them again."""
+    run.mode = "self_play"
+    run.design.drafts = 24
+    run.pool.slots = 64  # a program may come again once it has left the pool
+    run.pool.memory = 0
