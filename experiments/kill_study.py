@@ -22,7 +22,7 @@ import numpy as np
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 OVERRIDES = (  # of experiments/quickstart.py: short iterations, a generation lives for two
-    *("iterations=24", "checkpoint.every=1", "corpus=None"),
+    *("iterations=24", "checkpoint.every=1"),
     *("design.drafts=6", "design.every=2", "rollout.environments=6", "rollout.seeds=1"),
     *("rollout.plays=4", "rollout.hinted_plays=2"),
     *("evaluate.instances=1", "evaluate.held_out_instances=1", "evaluate.every=8"),

@@ -7,7 +7,6 @@ compared is interleaved within one run, and medians and ratios are given. No tes
 
 from __future__ import annotations
 
-import importlib
 import json
 import pkgutil
 import sys
@@ -32,7 +31,7 @@ def main(argv: list[str]) -> None:
         raise app.UsageError(f"Name one bench of {known}; got {argv[1:]}.")
     entry.set_up()
     with entry.one_paragraph():
-        module = importlib.import_module(f"launch.benches.{argv[1]}")
+        module = pkgutil.resolve_name(f"launch.benches.{argv[1]}")
         for measurement in module.measure(_ONLY.value):
             print(json.dumps(measurement) if _JSON.value else _line(measurement), flush=True)
 
