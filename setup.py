@@ -5,6 +5,7 @@ import setuptools
 # Lower bounds only: the newest JAX that Python 3.11 gets is 0.10.2, later Pythons get a later one.
 REQUIRES = [
     "absl-py>=2.1",
+    "etils[epath]>=1.9",
     "flax>=0.12",
     "grain>=0.2.11",
     "jax>=0.10.2",
