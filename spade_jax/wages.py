@@ -2,7 +2,7 @@
 
 In: the tables of a `Batch` and the curriculum. Out: the curriculum moved by this iteration, and an
 advantage per sequence. Pure `jax.numpy`, called inside the jitted update; the formulas are in
-`credit.py`.
+`credit.py` and `advantages.py`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from spade_jax import advantages, credit, curriculum, records
 from spade_jax import batch as batches
-from spade_jax import credit, curriculum, records
 
 
 def pay(
@@ -30,7 +30,7 @@ def pay(
     regret = credit.paired_regret(batch.returns_NSGA, batch.valid_NSGA)
     table = (batch.slots_N, batch.returns_NSGA, batch.valid_NSGA, batch.faults_NSGA)
     after = curriculum.fold(start, *table, regret, curriculum_config)
-    agent_NSG = credit.group_advantage(
+    agent_NSG = advantages.group_advantage(
         batch.returns_NSGA[..., records.PLAIN],
         batch.valid_NSGA[..., records.PLAIN],
         std=config.std,
@@ -44,7 +44,7 @@ def pay(
     play_Q = jnp.where(own_Q, 0, batch.index_Q)
     advantage_Q = jnp.where(own_Q, designer_M[draft_Q], agent_NSG.reshape(-1)[play_Q])
     tokens_Q = jnp.where(own_Q & ~paid_M[draft_Q], 0, batch.tokens_Q)
-    factor_2 = credit.role_factors(advantage_Q, tokens_Q, batch.roles_Q, config)
+    factor_2 = advantages.role_factors(advantage_Q, tokens_Q, batch.roles_Q, config)
     advantage_Q = advantage_Q * factor_2[batch.roles_Q]
     return after, _counts(batch, advantage_Q, tokens_Q, paid_M) | _table_rates(batch) | {
         "advantage_Q": advantage_Q,
@@ -59,7 +59,7 @@ def pay(
         "designer_advantage_M": designer_M * factor_2[records.DESIGNER],
         "agent_advantage_NSG": agent_NSG * factor_2[records.AGENT],
         "role_factor_2": factor_2,
-        "advantage_rms_2": credit.rms_by_role(advantage_Q, tokens_Q, batch.roles_Q),
+        "advantage_rms_2": advantages.rms_by_role(advantage_Q, tokens_Q, batch.roles_Q),
     }
 
 

@@ -22,7 +22,7 @@ LAYERS = {
     ),
     "rooms": (
         *("design", "validate", "hint", "pool", "rollout", "batch"),
-        *("credit", "curriculum", "objectives", "wages", "learn"),
+        *("credit", "advantages", "curriculum", "objectives", "wages", "learn"),
     ),
     "corridors": (
         *("settings", "machine", "ledger", "story"),
@@ -33,8 +33,9 @@ ORDER = list(LAYERS)
 # What a room may import of its own layer; other rooms import none. `learn` is one jitted program in
 # several files.
 NEIGHBOURS = {
+    "advantages": {"credit"},
     "curriculum": {"credit"},
-    "wages": {"batch", "credit", "curriculum"},
+    "wages": {"batch", "credit", "advantages", "curriculum"},
     "learn": {"batch", "credit", "curriculum", "objectives", "wages"},
 }
 

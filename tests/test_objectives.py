@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from spade_jax import credit, objectives
+from spade_jax import advantages, objectives
 
 FIXTURE = json.loads((pathlib.Path(__file__).parent / "data" / "grpo_fixture.json").read_text())
 Config = objectives.ObjectiveConfig
@@ -97,7 +97,7 @@ def test_k3_matches(dtype):
 @pytest.mark.parametrize("std,key", [("none", "dr_grpo"), ("sample", "grpo_eps1e-6")])
 def test_group_advantages_match(std, key):
     returns = jnp.asarray(FIXTURE["inputs"]["rewards"]).reshape(2, 1, 4)
-    value = credit.group_advantage(returns, jnp.ones((2, 1, 4), bool), std=std, epsilon=1e-6)
+    value = advantages.group_advantage(returns, jnp.ones((2, 1, 4), bool), std=std, epsilon=1e-6)
     np.testing.assert_allclose(value.ravel(), FIXTURE["advantages"][key], rtol=0, atol=1e-6)
 
 
