@@ -187,7 +187,8 @@ def load_policy(
 
 def make_mesh(config: settings.RunConfig) -> jax.sharding.Mesh:
     """Arrange this program's devices as the configuration says."""
-    return sharding.make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
+    sizes = config.mesh
+    return sharding.make_mesh(sizes.data, sizes.fsdp, sizes.tensor, sizes.expert)
 
 
 def fit_vocabulary(

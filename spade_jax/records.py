@@ -5,7 +5,7 @@ Arrays end in one capital per axis:
   N environments drawn, S seeds per environment, G plays per seed and arm, A arms (plain, hinted),
   M drafts in an update, P slots of the pool, Z skills, E episodes,
   V vocabulary, L layers, D width, F feed-forward width, H query heads, K kv heads,
-  C channels per head, R rank of a role head, W positions of a KV cache.
+  C channels per head, R rank of a role head, W positions of a KV cache, X experts of a layer.
 """
 
 from __future__ import annotations

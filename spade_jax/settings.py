@@ -29,6 +29,7 @@ class MeshConfig:
     data: int = 1  # copies of the parameters
     fsdp: int = 1  # parts of batch and parameters
     tensor: int = 1  # parts of heads, feed-forward width and vocabulary
+    expert: int = 1  # parts of each layer's experts
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from spade_jax import records
-from spade_jax.policy import heads, transformer
+from spade_jax.policy import heads, rotary, transformer
 
 FORWARD = jax.jit(transformer.forward, static_argnums=1)
 HF_TINY = pathlib.Path(__file__).parent / "data" / "hf_tiny"
@@ -34,7 +34,8 @@ def test_rotation_by_hand():
     # C = 4, theta = 100: frequencies 1 and 100^(-1/2) = 0.1. Position 2 turns channels (0, 2) by
     # 2 rad and (1, 3) by 0.2 rad: [1, 0, 0, 1] -> [cos 2, -sin .2, sin 2, cos .2].
     x_BTHC = jnp.array([1.0, 0.0, 0.0, 1.0])[None, None, None]
-    turned = transformer.rotate(x_BTHC, jnp.array([[2]]), 100.0)[0, 0, 0]
+    frequencies_C = rotary.frequencies(small_config(head_dim=4, rope_theta=100.0))
+    turned = rotary.rotate(x_BTHC, jnp.array([[2]]), frequencies_C)[0, 0, 0]
     np.testing.assert_allclose(turned, [-0.416147, -0.198669, 0.909297, 0.980067], atol=1e-6)
 
 
@@ -187,7 +188,10 @@ def test_dtypes_are_the_configured_ones(dtype):
         ({"kv_heads": 3}, "kv_heads=3"),
         ({"head_dim": 5}, "head_dim=5"),
         ({"layers": 0}, "layers=0"),
-        ({"role_head": "separate"}, "role_head='separate'"),
+        ({"role_head": "third"}, "role_head='third'"),
+        ({"experts": 4}, "experts_per_token=0"),
+        ({"window": 4}, "window=4"),
+        ({"window": 4, "window_layers": (1, 0, 1)}, "window_layers="),
         ({"remat": "some"}, "remat='some'"),
     ],
 )

@@ -266,13 +266,14 @@ def _decode(params, config, slots: Slots) -> tuple[jax.Array, Slots]:
         write = jax.lax.dynamic_update_slice
         keys_LBKCW = write(keys_LBKCW, k_1BKC1, (index, 0, 0, 0, cursor))
         values_LBKWC = write(values_LBKWC, v_1BK1C, (index, 0, 0, cursor, 0))
-        attended_B1HC = _attend(q_B1HC, keys_LBKCW[index], values_LBKWC[index], mask_BW)
+        seen_BW, softcap = module.sees(mask_BW, age_W), config.attention_softcap
+        attended_B1HC = _attend(q_B1HC, keys_LBKCW[index], values_LBKWC[index], seen_BW, softcap)
         return (module.finish(hidden_B1D, attended_B1HC), keys_LBKCW, values_LBKWC), None
 
     with transformer.precision(config):
         hidden_B1D = transformer.embed(params, config, slots.tokens_B[:, None])
         carry = (hidden_B1D, slots.keys_LBKCW, slots.values_LBKWC)
-        inputs = (params["layers"], jnp.arange(config.layers))
+        inputs = (transformer.stacked(params, config), jnp.arange(config.layers))
         (hidden_B1D, keys_LBKCW, values_LBKWC), _ = jax.lax.scan(layer, carry, inputs)
     hidden_BD = transformer.final_norm(params, config, hidden_B1D)[:, 0]
     slots = dataclasses.replace(
@@ -285,14 +286,15 @@ def _decode(params, config, slots: Slots) -> tuple[jax.Array, Slots]:
     return hidden_BD, slots
 
 
-def _attend(q_B1HC, keys_BKCW, values_BKWC, mask_BW):
+def _attend(q_B1HC, keys_BKCW, values_BKWC, mask_BW, softcap):
     """Do what `transformer.attend` does, for one query a row and the cache's layout."""
     rows, _, _, channels = q_B1HC.shape
     q_BKGC = q_B1HC.reshape(rows, keys_BKCW.shape[1], -1, channels)
     scores_BKGW = jnp.einsum(
         "BKGC,BKCW->BKGW", q_BKGC, keys_BKCW, preferred_element_type=jnp.float32
     )
-    scores_BKGW = jnp.where(mask_BW[:, None, None], scores_BKGW * channels**-0.5, _MASKED)
+    scores_BKGW = transformer.cap(scores_BKGW * channels**-0.5, softcap)
+    scores_BKGW = jnp.where(mask_BW[:, None, None], scores_BKGW, _MASKED)
     weights_BKGW = jax.nn.softmax(scores_BKGW, axis=-1).astype(values_BKWC.dtype)
     return jnp.einsum("BKGW,BKWC->BKGC", weights_BKGW, values_BKWC).reshape(q_B1HC.shape)
 

@@ -1,7 +1,7 @@
-"""Where arrays live on the device mesh: the only file with a PartitionSpec.
+"""Where arrays live on the device mesh.
 
 Comes in: a model config and a mesh. Goes out: a NamedSharding per parameter, and those of batches.
-Arrays name their axes with words (`transformer.AXES`); RULES maps words to mesh axes.
+Arrays name their axes with words (`transformer.AXES`); `rules` maps words to mesh axes.
 """
 
 from __future__ import annotations
@@ -10,47 +10,34 @@ import math
 
 import jax
 
-from spade_jax.policy import transformer
-
-MESH_AXES = ("data", "fsdp", "tensor", "expert")
-
-# Word -> mesh axis, axes, or None for a copy on every device.
-RULES = {
-    "batch": ("data", "fsdp"),
-    "embed": "fsdp",
-    "heads": "tensor",
-    "kv_heads": "tensor",
-    "mlp": "tensor",
-    "vocab": "tensor",
-    "layers": None,
-    "channels": None,
-    "norm": None,
-    "roles": None,
-    "rank": None,
-}
+from spade_jax.policy import rules, transformer
 
 
-def make_mesh(data: int = 1, fsdp: int = 1, tensor: int = 1, devices=None) -> jax.sharding.Mesh:
-    """Arrange devices in the axes of MESH_AXES.
+def make_mesh(
+    data: int = 1, fsdp: int = 1, tensor: int = 1, expert: int = 1, devices=None
+) -> jax.sharding.Mesh:
+    """Arrange devices in the axes of `rules.MESH_AXES`.
 
     Args:
         data: copies of the parameters, each with its part of the batch.
         fsdp: parts that both the batch and the parameters are cut into.
         tensor: parts that heads, feed-forward width and vocabulary are cut into.
+        expert: parts that the experts of a layer are cut into.
         devices: the devices to use; all of this program's by default.
     Raises:
         ValueError: the product is not the number of devices.
     """
     devices = jax.devices() if devices is None else devices
-    shape = (data, fsdp, tensor, 1)  # "expert" has its place and no use yet
+    shape = (data, fsdp, tensor, expert)
     if math.prod(shape) != len(devices):
         raise ValueError(
-            f"mesh data={data} x fsdp={fsdp} x tensor={tensor} needs {math.prod(shape)} devices "
-            f"and there are {len(devices)}; set the three so that their product is {len(devices)}."
+            f"mesh data={data} x fsdp={fsdp} x tensor={tensor} x expert={expert} needs "
+            f"{math.prod(shape)} devices and there are {len(devices)}; set the sizes so that their "
+            f"product is {len(devices)}."
         )
     # The default type is Explicit, which would ask for a sharding in every operation.
     types = (jax.sharding.AxisType.Auto,) * len(shape)
-    return jax.make_mesh(shape, MESH_AXES, axis_types=types, devices=devices)
+    return jax.make_mesh(shape, rules.MESH_AXES, axis_types=types, devices=devices)
 
 
 def param_shardings(config: transformer.ModelConfig, mesh: jax.sharding.Mesh) -> dict:
@@ -67,17 +54,17 @@ def param_shardings(config: transformer.ModelConfig, mesh: jax.sharding.Mesh) ->
 
 def batch_sharding(mesh: jax.sharding.Mesh) -> jax.sharding.NamedSharding:
     """Cut the first axis of an array into the parts of a batch."""
-    return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(RULES["batch"]))
+    return jax.sharding.NamedSharding(mesh, rules.spec("batch"))
 
 
 def replicated(mesh: jax.sharding.Mesh) -> jax.sharding.NamedSharding:
     """Keep a copy on every device."""
-    return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    return jax.sharding.NamedSharding(mesh, rules.spec())
 
 
 def batch_parts(mesh: jax.sharding.Mesh) -> int:
     """Count the parts a batch is cut into: its rows must be a multiple."""
-    return math.prod(mesh.shape[axis] for axis in RULES["batch"])
+    return math.prod(mesh.shape[axis] for axis in rules.RULES["batch"])
 
 
 def _param_sharding(path, shape, mesh):
@@ -86,7 +73,7 @@ def _param_sharding(path, shape, mesh):
         words = words[entry.key]
     name = "/".join(entry.key for entry in path)
     for word, size in zip(words, shape, strict=True):
-        axis = RULES[word]
+        axis = rules.RULES[word]
         if axis is not None and size % mesh.shape[axis]:
             parts = mesh.shape[axis]
             raise ValueError(
@@ -94,5 +81,4 @@ def _param_sharding(path, shape, mesh):
                 f"axis {axis!r}={parts}; change {axis} or make the model's size "
                 f"{size // parts * parts or parts} or {-(-size // parts) * parts}."
             )
-    spec = jax.sharding.PartitionSpec(*(RULES[word] for word in words))
-    return jax.sharding.NamedSharding(mesh, spec)
+    return jax.sharding.NamedSharding(mesh, rules.spec(*words))

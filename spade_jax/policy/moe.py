@@ -1,0 +1,113 @@
+"""Mixture of experts: each token goes through the few experts that its router likes best.
+
+Comes in: hidden states. Goes out: their feed-forward output. Tokens are sorted by expert, so each
+expert is one stretch of a ragged matrix product and no token is dropped. On a mesh whose "expert"
+axis is larger than 1, entered with `jax.set_mesh`, each part of the axis works on its own experts
+and the outputs are summed; without an entered mesh the partitioner decides, with the same result.
+
+Source: Qwen3 technical report, https://arxiv.org/abs/2505.09388; sorted dispatch as in MegaBlocks,
+https://arxiv.org/abs/2211.15841.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+
+from spade_jax.policy import rules, sizes
+
+
+def route(
+    config: sizes.ModelConfig, router_DX: jax.Array, x_ND: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Choose the experts of each token.
+
+    Returns:
+        experts_NK (K = `experts_per_token` here), and their float32 weights_NK: the softmax over
+        all experts at the chosen ones, divided by its sum where `norm_expert_weights`.
+    """
+    scores_NX = (x_ND @ router_DX.astype(x_ND.dtype)).astype(jnp.float32)
+    shares_NX = jax.nn.softmax(scores_NX, axis=-1)
+    weights_NK, experts_NK = jax.lax.top_k(shares_NX, config.experts_per_token)
+    if config.norm_expert_weights:
+        weights_NK = weights_NK / jnp.sum(weights_NK, axis=-1, keepdims=True)
+    return experts_NK, weights_NK
+
+
+def loads(config: sizes.ModelConfig, experts_NK: jax.Array, counted_N: jax.Array) -> jax.Array:
+    """Give each expert's share of the assignments, relative to an even spread.
+
+    Args:
+        config: the model's.
+        experts_NK: as from `route`.
+        counted_N: 1 for real tokens, 0 for padding.
+    Returns:
+        load_X, float32: 1 everywhere when experts are used evenly; their mean is always 1.
+    """
+    chosen_NX = jnp.sum(jax.nn.one_hot(experts_NK, config.experts, dtype=jnp.float32), axis=1)
+    counts_X = jnp.sum(chosen_NX * counted_N[:, None].astype(jnp.float32), axis=0)
+    return counts_X * config.experts / jnp.maximum(jnp.sum(counts_X), 1.0)
+
+
+def mix(
+    config: sizes.ModelConfig,
+    x_ND: jax.Array,
+    experts_NK: jax.Array,
+    weights_NK: jax.Array,
+    matrices: tuple[jax.Array, jax.Array, jax.Array],
+) -> jax.Array:
+    """Sum the outputs of each token's experts, weighted.
+
+    Args:
+        config: the model's.
+        x_ND: tokens.
+        experts_NK: as from `route`.
+        weights_NK: as from `route`.
+        matrices: gate_XDF, up_XDF, down_XFD.
+    """
+    matrices = tuple(matrix.astype(x_ND.dtype) for matrix in matrices)
+    mesh = jax.sharding.get_abstract_mesh()
+    parts = 1 if mesh.empty else mesh.shape.get(rules.EXPERT, 1)
+    if parts == 1:
+        return _mix_held(config, x_ND, experts_NK, weights_NK, *matrices, first=0)
+    held = config.experts // parts
+
+    def part(x_ND, experts_NK, weights_NK, *matrices):
+        first = jax.lax.axis_index(rules.EXPERT) * held
+        mixed_ND = _mix_held(config, x_ND, experts_NK, weights_NK, *matrices, first=first)
+        return jax.lax.psum(mixed_ND, rules.EXPERT)
+
+    everywhere, cut = rules.spec(), rules.spec("experts")
+    spread = jax.shard_map(
+        part,
+        in_specs=(everywhere, everywhere, everywhere, cut, cut, cut),
+        out_specs=everywhere,
+        axis_names={rules.EXPERT},
+    )
+    return spread(x_ND, experts_NK, weights_NK, *matrices)
+
+
+def _mix_held(config, x_ND, experts_NK, weights_NK, gate_XDF, up_XDF, down_XFD, *, first):
+    """Do it for the experts first, first + 1, ... that the matrices hold; others add nothing."""
+    held, chosen = gate_XDF.shape[0], experts_NK.shape[1]
+    local_M = experts_NK.reshape(-1) - first
+    local_M = jnp.where((local_M >= 0) & (local_M < held), local_M, held)  # others sort last
+    order_M = jnp.argsort(local_M, stable=True)
+    counts_X = jnp.bincount(local_M, length=held + 1)[:held].astype(jnp.int32)
+    inputs_MD = x_ND[order_M // chosen]
+    product = functools.partial(jax.lax.ragged_dot, group_sizes=counts_X)
+    gate_MF = activation(config)(product(inputs_MD, gate_XDF))
+    outputs_MD = product(gate_MF * product(inputs_MD, up_XDF), down_XFD)
+    # Rows behind the last stretch belong to no expert here, whatever the product left in them.
+    inside_M = jnp.arange(len(order_M)) < jnp.sum(counts_X)
+    weights_M = weights_NK.reshape(-1)[order_M].astype(jnp.float32)
+    weighted_MD = jnp.where(inside_M[:, None], outputs_MD, 0) * weights_M[:, None]
+    summed_ND = jnp.zeros(x_ND.shape, jnp.float32).at[order_M // chosen].add(weighted_MD)
+    return summed_ND.astype(x_ND.dtype)
+
+
+def activation(config: sizes.ModelConfig):
+    """Give the function of the gate."""
+    return jax.nn.silu if config.activation == "silu" else functools.partial(jax.nn.gelu)

@@ -1,0 +1,29 @@
+"""From words for axes to mesh axes: the only file with a PartitionSpec."""
+
+from __future__ import annotations
+
+import jax
+
+MESH_AXES = ("data", "fsdp", "tensor", "expert")
+EXPERT = "expert"
+
+# Word -> mesh axis, axes, or None for a copy on every device.
+RULES = {
+    "batch": ("data", "fsdp"),
+    "embed": "fsdp",
+    "heads": "tensor",
+    "kv_heads": "tensor",
+    "mlp": "tensor",
+    "vocab": "tensor",
+    "experts": EXPERT,
+    "layers": None,
+    "channels": None,
+    "norm": None,
+    "roles": None,
+    "rank": None,
+}
+
+
+def spec(*words: str) -> jax.sharding.PartitionSpec:
+    """Map the words of an array's first axes; further axes are not cut."""
+    return jax.sharding.PartitionSpec(*(RULES[word] for word in words))
