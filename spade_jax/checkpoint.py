@@ -39,22 +39,26 @@ class CheckpointConfig:
 
 
 class Store:
-    """Own the checkpoint directory of one run."""
+    """Own the checkpoint directory of one run, or read that of a run which another process owns."""
 
-    def __init__(self, workdir: str | pathlib.Path, config: CheckpointConfig):
+    def __init__(
+        self, workdir: str | pathlib.Path, config: CheckpointConfig, read_only: bool = False
+    ):
         self.folder = pathlib.Path(workdir).resolve() / "checkpoints"
         self._manager = ocp.CheckpointManager(
             self.folder,
             options=ocp.CheckpointManagerOptions(
-                max_to_keep=config.keep,
-                keep_period=config.keep_period,
+                max_to_keep=None if read_only else config.keep,
+                keep_period=None if read_only else config.keep_period,
                 enable_async_checkpointing=False,
-                cleanup_tmp_directories=True,
+                cleanup_tmp_directories=not read_only,
+                read_only=read_only,
             ),
         )
 
     def steps(self) -> list[int]:
         """List the committed steps, oldest first."""
+        self._manager.reload()  # another process may have written or removed some
         return sorted(self._manager.all_steps())
 
     def save(self, step: int, arrays: Any, host: dict) -> None:

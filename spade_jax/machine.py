@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -86,9 +86,11 @@ class Machine:
 class CountedCrew:
     """Owns a sandbox crew; knows the limits of the run and counts the processes it started."""
 
-    def __init__(self, config: settings.SandboxConfig):
+    def __init__(self, config: settings.SandboxConfig, packages: Sequence[str] = ()):
         """Start the boxes.
 
+        Args:
+          packages: what programs may import beside what every crew lends them.
         Raises:
           sandbox.records.SandboxUnavailable: the tier asked for cannot run here.
         """
@@ -97,9 +99,11 @@ class CountedCrew:
             cpu_seconds=config.cpu_seconds,
             memory_bytes=config.memory_mib << 20,
         )
-        self._crew = sandbox_crew.Crew(
-            sandbox_crew.CrewConfig(tier=config.tier, boxes=config.boxes, platform=config.platform)
+        crew = sandbox_crew.CrewConfig(
+            tier=config.tier, boxes=config.boxes, platform=config.platform
         )
+        lent = tuple(dict.fromkeys((*crew.packages, *packages)))
+        self._crew = sandbox_crew.Crew(dataclasses.replace(crew, packages=lent))
         self.programs = 0
 
     def __enter__(self) -> CountedCrew:
@@ -127,6 +131,11 @@ class CountedCrew:
         """Start a process; see `sandbox.crew.Crew.open`."""
         self.programs += 1
         return self._crew.open(source, **options)
+
+    def start_call(self, *arguments: Any) -> Any:
+        """Start calls of one function in a process; see `sandbox.crew.Crew.start_call`."""
+        self.programs += 1
+        return self._crew.start_call(*arguments)
 
     def close(self) -> None:
         """Stop the boxes."""

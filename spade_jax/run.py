@@ -7,7 +7,6 @@ table, unless more iterations are asked for. The directory keeps the configurati
 
 from __future__ import annotations
 
-import contextlib
 import json
 import pathlib
 import time
@@ -65,39 +64,6 @@ def run(config: settings.RunConfig, workdir: str, say: Callable[[str], None] = p
     _write_json(folder / RESULTS, results)
     say(closing.table(results, folder))
     return results
-
-
-def evaluate_step(
-    config: settings.RunConfig,
-    workdir: str,
-    step: int | None,
-    say: Callable[[str], None] = print,
-) -> dict:
-    """Score the parameters of one committed step of a run; the newest where `step` is None.
-
-    Only loads what the run has made.
-
-    Raises:
-      checkpoint.CheckpointError: the step does not exist or cannot be read.
-      FileNotFoundError: there are no checkpoints, or the files of the policy are missing.
-    """
-    folder = pathlib.Path(workdir)
-    if not (folder / "checkpoints").is_dir():
-        raise FileNotFoundError(f"{folder} holds no checkpoints; set --workdir to that of a run.")
-    words, model, params = load_policy(config, folder)
-    with (
-        contextlib.closing(checkpoint.Store(folder, config.checkpoint)) as store,
-        machine.CountedCrew(config.sandbox) as crew,
-    ):
-        found = store.steps()
-        if not found or (step is not None and step not in found):
-            raise checkpoint.CheckpointError(
-                f"{store.folder} has no step {step}; it has {found}. Choose one with --step."
-            )
-        world = machine.Machine(config, crew, words, model)
-        progress = loop.start(config, world, params)
-        progress = _restore(store, progress, world, say, step if step is not None else found[-1])
-        return _evaluate(progress, world, config, say)[0]
 
 
 def check_prompts(config: settings.RunConfig, world: machine.Machine) -> None:

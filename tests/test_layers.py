@@ -27,6 +27,7 @@ LAYERS = {
     "corridors": (
         *("settings", "machine", "ledger", "story"),
         *("warmstart", "loop", "evaluate", "run", "closing"),
+        *("suites", "jobs"),
     ),
 }
 ORDER = list(LAYERS)

@@ -50,18 +50,6 @@ def test_leftovers_of_another_configuration_are_not_used(finished):
         run.run(dataclasses.replace(CONFIG, seed=1), str(finished), print)
 
 
-def test_evaluation_trains_nothing(tmp_path):
-    (tmp_path / "checkpoints").mkdir()
-    with pytest.raises(FileNotFoundError, match="launch.train"):
-        run.evaluate_step(CONFIG, str(tmp_path), None, print)
-    assert [path.name for path in tmp_path.iterdir()] == ["checkpoints"]
-
-
-def test_evaluation_needs_a_run(tmp_path):
-    with pytest.raises(FileNotFoundError, match="--workdir"):
-        run.evaluate_step(CONFIG, str(tmp_path), None, print)
-
-
 def test_rows_hold_the_longest_prompt_and_a_draft():
     words = tokenizer.Tokenizer.train(
         ["a b c"], vocab_size=300, extra_tokens=(*records.SKILLS, *records.DIFFICULTIES)

@@ -1,0 +1,50 @@
+"""Files of a work directory, which may be a folder or a bucket (`gs://...`): whole or not at all.
+
+Everything goes through `etils.epath`. A file is replaced by one that was written beside it and
+brought to the disk; in a bucket a write is atomic by itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from etils import epath
+
+
+def at(path: epath.PathLike) -> epath.Path:
+    """Name a folder or file; a local one absolute, so that a later change of directory is none."""
+    named = epath.Path(path)
+    return named if is_remote(named) else named.resolve()
+
+
+def is_remote(path: epath.PathLike) -> bool:
+    """Tell a bucket from a disk of this machine."""
+    return "://" in os.fspath(path)
+
+
+def replace(path: epath.PathLike, text: str) -> None:
+    """Write a file so that a kill leaves the old one or the new one."""
+    path = epath.Path(path)
+    if is_remote(path):
+        path.write_text(text)
+        return
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
+def whole_lines(path: epath.PathLike) -> list[str]:
+    """Read the lines of a file without a torn last one; an absent file has none."""
+    path = epath.Path(path)
+    if not path.exists():
+        return []
+    return path.read_bytes().decode("utf-8", errors="replace").split("\n")[:-1]
+
+
+def join(lines: Iterable[str]) -> str:
+    """Put lines together, each with its end."""
+    return "".join(f"{line}\n" for line in lines)

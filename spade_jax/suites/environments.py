@@ -1,0 +1,195 @@
+"""Suites of environments: the seed environments, any directory, reasoning-gym and GEM.
+
+A task is one environment with its instances; all are played plain, each once, from seeds that
+training never uses. Packages are never run here: what wraps them is a program of the sandbox.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from spade_jax import fingerprints, library, programs, records, rollout, seed_files, seeds
+from spade_jax.suites import suite
+
+_REASONING_GYM = '''
+import reasoning_gym
+
+
+class ReasoningGymEnv:
+    """One question of a reasoning-gym data set, scored by the package."""
+
+    def reset(self, seed=None):
+        config = __CONFIG__
+        self.questions = reasoning_gym.create_dataset(__NAME__, size=1, seed=seed, **config)
+        self.entry = self.questions[0]
+        return self.entry["question"], {}
+
+    def step(self, action):
+        answer = action.strip()
+        if answer.startswith("\\\\boxed{") and answer.endswith("}"):
+            answer = answer[7:-1]
+        score = float(self.questions.score_answer(answer=answer, entry=self.entry))
+        return "", score, True, False, {}
+'''
+_GEM = '''
+import gem
+
+
+class GemGameEnv:
+    """One environment of GEM, as the package makes it."""
+
+    def __init__(self):
+        self.game = gem.make(__NAME__)
+
+    def reset(self, seed=None):
+        return self.game.reset(seed=seed)
+
+    def step(self, action):
+        return self.game.step(action)
+'''
+
+
+def of_seeds(
+    name: str,
+    folder: str,
+    setting: str,
+    split: str,
+    instances: int,
+    max_turns: int,
+    role: Literal["validation", "test"],
+) -> suite.Suite:
+    """New instances of the seed environments of one split."""
+    found = {
+        seed.family: library.environment(seed, uid=-1 - n, max_turns=max_turns)
+        for n, seed in enumerate(library.load(folder, (setting,), (split,)))
+    }
+    if not found:
+        raise ValueError(
+            f"{folder} has no {split} environments of setting {setting!r}; check "
+            "seed_environments and setting."
+        )
+    return of(name, found, instances, role)
+
+
+def of_directory(
+    folder: str,
+    instances: int,
+    max_turns: int,
+    role: Literal["validation", "test"] = "test",
+) -> suite.Suite:
+    """Any directory of environment programs; a program's base class says its setting."""
+    paths = sorted(pathlib.Path(folder).rglob("*.py"))
+    found = {}
+    for path in paths:
+        if path.name != "__init__.py":
+            task = path.relative_to(folder).with_suffix("").as_posix()
+            source = path.read_text(encoding="utf-8")
+            found[task] = program(source, uid=-1 - len(found), max_turns=max_turns, family=task)
+    if not found:
+        raise ValueError(f"{folder} holds no environment programs (*.py).")
+    return of(f"environments:{pathlib.Path(folder).name}", found, instances, role)
+
+
+def reasoning_gym(path: str, instances: int) -> suite.Suite:
+    """Data sets of reasoning-gym.
+
+    Args:
+      path: JSON object, name of a data set -> its configuration; the paper's hard split where it
+        holds that configuration.
+    """
+    chosen = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+    found = {
+        name: program(
+            _REASONING_GYM.replace("__NAME__", repr(name)).replace("__CONFIG__", repr(config)),
+            uid=-1 - n,
+            max_turns=1,
+            family=name,
+        )
+        for n, (name, config) in enumerate(sorted(chosen.items()))
+    }
+    made = of("reasoning_gym", found, instances, "test")
+    return dataclasses.replace(made, settings={**made.settings, "configuration": chosen})
+
+
+def gem(names: Sequence[str], instances: int, max_turns: int) -> suite.Suite:
+    """Environments of GEM by their identifiers."""
+    found = {
+        name: program(
+            _GEM.replace("__NAME__", repr(name)), uid=-1 - n, max_turns=max_turns, family=name
+        )
+        for n, name in enumerate(names)
+    }
+    return of("gem", found, instances, "test")
+
+
+def of(
+    name: str,
+    found: Mapping[str, records.Environment],
+    instances: int,
+    role: Literal["validation", "test"],
+) -> suite.Suite:
+    """Make a suite of environments, each with `instances` questions."""
+    rows = {task: row for row, task in enumerate(found)}
+
+    def score(bench: suite.Bench, tasks: Sequence[str]) -> Iterator[suite.Result]:
+        for task in tasks:
+            rng = bench.stream(task)
+            drawn = seeds.evaluation_seeds(rng, instances)
+            groups = [
+                rollout.Group(
+                    environment=found[task],
+                    row=rows[task],
+                    seed_index=index,
+                    seed=int(seed),
+                    plays=(1, 0),
+                )
+                for index, seed in enumerate(drawn)
+            ]
+            yield _result(task, bench.play(groups, rng))
+
+    return suite.Suite(
+        name=name,
+        tasks=tuple(found),
+        score=score,
+        settings={"instances": instances, "programs": [e.digest for e in found.values()]},
+        role=role,
+    )
+
+
+def program(source: str, *, uid: int, max_turns: int, family: str) -> records.Environment:
+    """Make a program playable; only its text is read here.
+
+    Raises:
+      ValueError: it does not parse or has no environment class.
+    """
+    if seed_files.header(source) is not None:
+        source = seed_files.without_header(source)
+    tree = programs.parse(source)
+    chosen = None if isinstance(tree, programs.Finding) else programs.environment_class(tree)
+    if chosen is None:
+        detail = getattr(tree, "detail", "no class whose name ends in Env")
+        raise ValueError(f"environment {family}: {detail}. Mend the file, or take it away.")
+    setting = programs.setting_of(source)
+    return records.Environment(
+        uid=uid,
+        source=source,
+        setting=setting,
+        skill=records.SKILLS_OF[setting][0],
+        difficulty="medium",
+        generation=-1,
+        class_name=chosen.name,
+        digest=fingerprints.digest(tree),
+        max_turns=max_turns,
+        family=family,
+    )
+
+
+def _result(task: str, episodes: Sequence[Any]) -> suite.Result:
+    ordered = sorted(episodes, key=lambda e: e.seed_index)
+    answers = "".join("x" if e.fault else "01"[e.value >= 1.0] for e in ordered)
+    faults = sorted({f"{e.fault}: {e.detail}" for e in ordered if e.fault})
+    return suite.Result(task=task, answers=answers, detail="; ".join(faults)[:500])
