@@ -37,6 +37,7 @@ def parser() -> argparse.ArgumentParser:
     limits.add_argument("--memory-bytes", type=int, default=defaults.memory_bytes)
     limits.add_argument("--output-bytes", type=int, default=defaults.output_bytes)
     limits.add_argument("--processes", type=int, default=defaults.processes)
+    limits.add_argument("--deadline-seconds", type=float, default=defaults.deadline_seconds)
     door = doors.add_parser("doctor", parents=[shared], help="what works here, and what to do")
     door.set_defaults(action=diagnose)
     door = doors.add_parser("install", help="install runsc from Debian's backports where missing")

@@ -1,8 +1,8 @@
 """One box slot: a process that runs programs, the thread that talks to it, and its replacement.
 
 All work of a slot passes through one thread. Callers append orders to its inbox and hold futures.
-When the box dies, sessions in it are lost (`infra`), single programs are started again in the next
-box.
+When the box dies, sessions in it are lost (`infra`), single programs are given back to be started
+in another box.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from sandbox import frames, usage, work
+from sandbox import frames, processes, usage, work
 
 READY_SECONDS = 60.0
 GRACE_SECONDS = 20.0  # a box that reports this long after a program's deadline is dead
@@ -28,10 +28,24 @@ FAILED_STARTS = 3
 
 
 class Box:
-    """Owns one box process. `launch(generation)` starts it and gives the `subprocess.Popen`."""
+    """Owns one box process.
 
-    def __init__(self, *, launch: Callable[[int], subprocess.Popen], tier: str, window: int):
+    `launch(generation)` starts it and gives the `subprocess.Popen`; `rehome(program, box)` takes a
+    job that this box could not do. A `restored` box is awake already and is asked whether it is.
+    """
+
+    def __init__(
+        self,
+        *,
+        launch: Callable[[int], subprocess.Popen],
+        tier: str,
+        window: int,
+        rehome: Callable[[work.Program, Box], None],
+        restored: bool = False,
+    ):
         self.launch, self.tier, self.window = launch, tier, window
+        self.rehome, self.restored = rehome, restored
+        self.born = time.monotonic()
         self.ready: concurrent.futures.Future[dict] = concurrent.futures.Future()
         self.generation = 0
         self.given = 0  # programs so far
@@ -68,6 +82,7 @@ class Box:
 
     def add(self, program: work.Program) -> None:
         """Take a program: a job is queued, a session is opened at once."""
+        program.home = self
         self.load += 1
         self.given += 1
         self.submit(lambda: self._add(program))
@@ -76,14 +91,19 @@ class Box:
         """Queue one batch of a session."""
         self.submit(lambda: self._queue_order(order))
 
-    def release(self, program: work.Program) -> None:
-        """Close a session."""
-        self.submit(lambda: self._release(program))
+    def release(self, program: work.Program, why: str = "the session is closed") -> None:
+        """End a program: what it was asked and has not answered is `infra`."""
+        self.submit(lambda: self._release(program, why))
 
     def retire(self) -> None:
         """Take nothing more and end after the last program; the caller adds none from here on."""
         self._retiring = True
         self.submit(lambda: None)
+
+    @property
+    def promised_bytes(self) -> int:
+        """What the programs in this box may hold together."""
+        return sum(p.limits.memory_bytes for p in list(self._programs.values()))
 
     @property
     def finished(self) -> bool:
@@ -106,6 +126,7 @@ class Box:
             while not self._closing and failures < FAILED_STARTS:
                 reason = self._live_once()
                 failures = 0 if self._up else failures + 1
+                self._closing |= self._spent()
                 if failures and not self.ready.done():
                     break  # the first box of this slot: the crew itself will not start
         finally:
@@ -124,6 +145,8 @@ class Box:
         except OSError as error:
             return f"the process cannot be started: {error}"
         self._decoder, self._outgoing = frames.Decoder(), bytearray()
+        if self.restored:
+            self._send({"do": "ping", "id": 0})
         os.set_blocking(self.process.stdin.fileno(), False)
         os.set_blocking(self.process.stdout.fileno(), False)
         try:
@@ -131,7 +154,7 @@ class Box:
         except frames.ProtocolError as error:
             reason = f"protocol error: {error}"
         finally:
-            stop(self.process)
+            processes.stop(self.process)
         if self._up and not self._closing:
             print(f"sandbox: a box died ({reason}); it is replaced", file=sys.stderr)
         self._lose(f"the box died: {reason}")
@@ -142,7 +165,8 @@ class Box:
         inlet, outlet = process.stdin.fileno(), process.stdout.fileno()
         while not self._closing:
             self._take_inbox()
-            if self._retiring and not self._programs and not self._inbox:
+            self._expire()
+            if self._spent():
                 self._closing = True
                 break
             if self._up:
@@ -157,7 +181,7 @@ class Box:
             if outlet in events:
                 chunk = os.read(outlet, 1 << 20)
                 if not chunk:
-                    return how_it_ended(process)
+                    return processes.how_it_ended(process)
                 for head, payload in self._decoder.feed(chunk):
                     if head["event"] == "broken":
                         return f"broken: {head.get('detail')}"
@@ -166,6 +190,10 @@ class Box:
             if reason:
                 return reason
         return "closed"
+
+    def _spent(self) -> bool:
+        """A retired box has done all it was given."""
+        return self._retiring and not self._programs and not self._inbox
 
     def _wait(self, inlet: int, outlet: int) -> set[int]:
         poll = select.poll()
@@ -233,7 +261,7 @@ class Box:
         if program.mode == "session":
             self._send(program.spawn_head(), program.first, program.stdin)
         else:
-            self._queue_order(work.Order(program=program, wall=program.limits.wall_seconds))
+            self._queue_order(program.job())
 
     def _queue_order(self, order: work.Order) -> None:
         if order.program.lost:
@@ -263,16 +291,23 @@ class Box:
     def _send(self, head: dict, *parts: bytes) -> None:
         self._outgoing += frames.encode(head, *parts)
 
-    def _release(self, program: work.Program) -> None:
-        if not program.lost and program.number in self._programs:
+    def _release(self, program: work.Program, why: str) -> None:
+        if not program.lost and self._programs.get(program.number) is program:
             self._send({"do": "close", "id": program.number})
-            self._lose_program(program, "infra", "the session is closed")
+            self._lose_program(program, "infra", why)
+
+    def _expire(self) -> None:
+        """Give up what is not answered by its deadline, whatever held it up."""
+        now = time.monotonic()
+        for order in [o for o in (*self._queue, *self._active.values()) if now > o.deadline]:
+            where = "while it ran" if order.sent else "while it waited"
+            self._release(order.program, f"its deadline passed {where}: the sandbox was too busy")
 
     # -- reports --------------------------------------------------------------------------------
 
     def _hear(self, head: dict, payload: bytes) -> None:
         event = head["event"]
-        if event == "ready":
+        if event == "ready" or (event == "pong" and self.restored):
             self._up = True
             if not self.ready.done():
                 self.ready.set_result(head)
@@ -293,6 +328,10 @@ class Box:
                 self._lose_program(program, "crash", fault)
         elif event == "end":
             self._active.pop(program.number, None)
+            if program.may_retry(report):
+                program.tries_left -= 1
+                self._give_back([program])
+                return
             program.end(order, report, self.tier)
             self._lose_program(program, program.lost or "infra", program.lost_detail)
 
@@ -309,18 +348,26 @@ class Box:
             program.fail(order, self.tier)
 
     def _lose(self, reason: str) -> None:
-        """The box is gone: sessions are lost, jobs start again while they have tries left."""
+        """The box is gone: sessions are lost, jobs go elsewhere while they have tries left."""
         again = []
         for program in list(self._programs.values()):
-            if program.mode == "session" or program.tries_left <= 0:
+            if program.mode == "session" or program.tries_left <= 0 or self._closing:
                 self._lose_program(program, "infra", reason)
             else:
                 program.tries_left -= program.number in self._active
                 again.append(program)
-        self._active.clear()
-        self._queue.clear()
-        for program in again:
-            self._queue.append(work.Order(program=program, wall=program.limits.wall_seconds))
+        self._give_back(again)
+
+    def _give_back(self, jobs: list[work.Program]) -> None:
+        """Forget jobs and have them started in another box."""
+        for program in jobs:
+            del self._programs[program.number]
+            self._active.pop(program.number, None)
+            for order in [o for o in self._queue if o.program is program]:
+                self._queue.remove(order)
+            self.load -= 1
+        for program in jobs:
+            self.rehome(program, self)
 
     def _fail_everything(self, reason: str) -> None:
         with self._lock:
@@ -332,21 +379,3 @@ class Box:
         """Answer `infra` to everything this finished slot still holds."""
         for program in list(self._programs.values()):
             self._lose_program(program, "infra", self._finished)
-
-
-def how_it_ended(process: subprocess.Popen) -> str:
-    try:
-        return f"exit code {process.wait(timeout=5)}"
-    except subprocess.TimeoutExpired:
-        return "its output closed while it still runs"
-
-
-def stop(process: subprocess.Popen) -> None:
-    """Close a box's stdin, which ends it, and kill what does not go."""
-    process.stdin.close()
-    try:
-        process.wait(timeout=2)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    process.stdout.close()

@@ -8,6 +8,7 @@ visible.
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
 import importlib.util
 import json
 import os
@@ -63,15 +64,20 @@ def copy_guest(target: pathlib.Path) -> None:
 
 
 def package_binds(path: pathlib.Path, packages: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Find installed packages, with the shared libraries that wheels keep beside them."""
-    binds = []
+    """Find installed packages, with the shared libraries that wheels keep beside them and the
+    folders that tell their versions."""
+    binds, told = [], importlib.metadata.packages_distributions()
     for package in packages:
         spec = importlib.util.find_spec(package)
         if spec is None or not spec.submodule_search_locations:
             continue
         home = pathlib.Path(spec.submodule_search_locations[0])
-        for folder in (home, home.with_name(f"{package}.libs")):
-            if folder.is_dir():
+        folders = [home, home.with_name(f"{package}.libs")]
+        for name in told.get(package, ()):
+            version = importlib.metadata.version(name)
+            folders += home.parent.glob(f"{name.replace('-', '_')}-{version}.dist-info")
+        for folder in folders:
+            if folder.is_dir() and not (path / "opt/packages" / folder.name).exists():
                 (path / "opt/packages" / folder.name).mkdir()
                 binds.append((str(folder), f"/opt/packages/{folder.name}"))
     return binds

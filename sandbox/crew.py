@@ -2,35 +2,42 @@
 
 `Crew` owns the boxes. `run` executes a program, `call` calls one function on many inputs in one
 process, `open` starts a session: one fresh process that hosts many plays of an environment program.
-What a program does is an `Outcome`. Only a sandbox that cannot be started raises.
+Each has a form that gives a future at once (`start_run`, `start_call`, `Session.submit`) and one
+to be awaited (`run_async`, `call_async`, `Session.step_async`). Cancelling a future or an awaited
+call ends the program. What a program does is an `Outcome`. Only a sandbox that cannot be started
+raises.
 """
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import dataclasses
-import itertools
-import os
 import pathlib
 import re
-import threading
+import time
 from typing import Any
 
-from sandbox import box, records, start, work
+from sandbox import box, gate, pool, records, start, work
 
-TIERS = ("gvisor", "subprocess")
+TIERS = ("gvisor", "gvisor_strict", "bubblewrap", "subprocess")
 PLATFORMS = ("auto", "ptrace", "systrap", "kvm")
-MENTIONS_NUMPY = re.compile(r"\b(numpy|np|math_verify|sympy)\b")
+MENTIONS_NUMPY = re.compile(r"\b(numpy|np)\b")
+MENTIONS_MATH = re.compile(r"\b(math_verify|sympy|latex2sympy2_extended|mpmath)\b")
+QUEUE_FULL = "the queue of the sandbox was full until its deadline"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CrewConfig:
     """How boxes are made."""
 
-    tier: str = "gvisor"  # subprocess is no security boundary
+    # gvisor: boxes that programs share. gvisor_strict: a box restored for each program. bubblewrap
+    # and subprocess: the kernel of the host; they must be asked for, nothing falls back to them.
+    tier: str = "gvisor"
     boxes: int = 0  # 0: one per processor
     platform: str = "auto"  # auto: the faster of ptrace and systrap, measured once per machine
     window: int = 4  # orders under way in one box; more wait in its queue
+    queue: int = 4096  # jobs and batches under way or waiting; then callers wait
     packages: tuple[str, ...] = (
         "numpy",
         "math_verify",
@@ -40,6 +47,10 @@ class CrewConfig:
         "antlr4",
     )  # importable in a box where installed here, beside the standard library
     recycle_programs: int = 1000  # a box is replaced after so many, since its memory creeps up
+    recycle_seconds: float = 1800.0  # and at this age
+    recycle_growth_bytes: int = 512 << 20  # and when it holds so much that no program asked for
+    box_memory_bytes: int = 0  # cgroup of a box, where it can be set; 0: a share of the machine's
+    max_scale: float = 4.0  # limits grow up to so far on a slow machine; 1: never
     runsc: str = ""  # path of runsc; empty: RUNSC_PATH, then PATH
     state_folder: pathlib.Path = start.STATE_FOLDER  # run directories of crews, swept at start
     cache_folder: pathlib.Path = start.CACHE_FOLDER  # the measured platform of this machine
@@ -49,12 +60,15 @@ class CrewConfig:
             raise ValueError(f"crew.tier={self.tier!r}: choose one of {', '.join(TIERS)}.")
         if self.platform not in PLATFORMS:
             raise ValueError(f"crew.platform={self.platform!r}: choose one of {PLATFORMS}.")
-        if self.boxes < 0 or self.window < 1 or self.recycle_programs < 1:
-            raise ValueError(
-                f"crew.boxes={self.boxes}, crew.window={self.window}, "
-                f"crew.recycle_programs={self.recycle_programs}: set boxes >= 0 (0: one per "
-                "processor), the others >= 1."
-            )
+        for name in ("boxes", "box_memory_bytes"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"crew.{name}={getattr(self, name)}: set it to 0 (own choice) up.")
+        for name in ("window", "queue", "recycle_programs", "max_scale"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"crew.{name}={getattr(self, name)}: set it to 1 or more.")
+        for name in ("recycle_seconds", "recycle_growth_bytes"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"crew.{name}={getattr(self, name)}: it must be positive.")
 
 
 class Crew:
@@ -68,29 +82,22 @@ class Crew:
         self.config = config or CrewConfig()
         self._ground = start.prepare(self.config)
         self.tier = self._ground.tier
-        self._lock = threading.Lock()
-        self._closed = False
-        self._slots = itertools.count()
-        self._retired: list[box.Box] = []
-        count = self.config.boxes or len(os.sched_getaffinity(0))
-        self.boxes = [self._new_box() for _ in range(count)]
-        self._wait_until_ready()
-
-    def _new_box(self) -> box.Box:
-        return box.Box(
-            launch=self._ground.launcher(next(self._slots)),
-            tier=self.tier,
-            window=self.config.window,
-        )
-
-    def _wait_until_ready(self) -> None:
+        self._gate = gate.Gate(self.config.queue)
         try:
-            for one in self.boxes:
-                one.ready.result()
-        except RuntimeError as error:
-            message = start.broken_message(self.tier, str(error), self._ground)
-            self.close()
-            raise records.SandboxUnavailable(message) from None
+            self._pool = pool.make(self.config, self._ground)
+        except BaseException:
+            self._ground.remove()
+            raise
+
+    @property
+    def boxes(self) -> list[box.Box]:
+        """The boxes that take programs now; of `gvisor_strict` the warm spares."""
+        return self._pool.boxes
+
+    @property
+    def scale(self) -> float:
+        """How much longer wall and processor limits are here than on the machine of reference."""
+        return self._pool.scale
 
     def run(
         self, source: str, stdin: str = "", limits: records.Limits | None = None
@@ -118,8 +125,8 @@ class Crew:
     def start_run(
         self, source: str, stdin: str = "", limits: records.Limits | None = None
     ) -> concurrent.futures.Future[records.Outcome]:
-        """As `run`, without waiting."""
-        return self._start_job("run", source, {"source": source}, stdin.encode(), 0, limits)
+        """As `run`, without waiting for the outcome; waits while the queue is full."""
+        return self._start(self._run_job(source, stdin, limits))
 
     def start_call(
         self,
@@ -128,30 +135,62 @@ class Crew:
         inputs: list[Any],
         limits: records.Limits | None = None,
     ) -> concurrent.futures.Future[records.Outcome]:
-        """As `call`, without waiting."""
-        order = {"source": source, "function": function, "inputs": inputs}
-        return self._start_job("call", source, order, b"", len(inputs), limits)
+        """As `call`, without waiting for the outcome; waits while the queue is full."""
+        return self._start(self._call_job(source, function, inputs, limits))
 
-    def _start_job(
+    async def run_async(
+        self, source: str, stdin: str = "", limits: records.Limits | None = None
+    ) -> records.Outcome:
+        """As `run`, to be awaited."""
+        return await self._finish(self._run_job(source, stdin, limits))
+
+    async def call_async(
         self,
-        mode: str,
         source: str,
-        order: dict,
-        stdin: bytes,
-        lines: int,
-        limits: records.Limits | None,
-    ) -> concurrent.futures.Future[records.Outcome]:
-        program = work.Program(
-            mode=mode,
-            kind=template_kind(source, 0),
-            limits=limits or records.Limits(),
-            first=work.request_line(order),
-            stdin=stdin,
-            lines=lines,
-            future=concurrent.futures.Future(),
-        )
-        self._place(program)
+        function: str,
+        inputs: list[Any],
+        limits: records.Limits | None = None,
+    ) -> records.Outcome:
+        """As `call`, to be awaited."""
+        return await self._finish(self._call_job(source, function, inputs, limits))
+
+    def _run_job(self, source: str, stdin: str, limits: records.Limits | None) -> work.Program:
+        return self._job("run", source, {"source": source}, limits, stdin=stdin.encode())
+
+    def _call_job(
+        self, source: str, function: str, inputs: list[Any], limits: records.Limits | None
+    ) -> work.Program:
+        order = {"source": source, "function": function, "inputs": inputs}
+        return self._job("call", source, order, limits, lines=len(inputs))
+
+    def _job(
+        self, mode: str, source: str, order: dict, limits: records.Limits | None, **more: Any
+    ) -> work.Program:
+        own = (limits or records.Limits()).scaled(self.scale)
+        deadline = time.monotonic() + own.patience
+        return work.new_job(mode, template_kind(source, 0), own, order, deadline=deadline, **more)
+
+    def _start(self, program: work.Program) -> concurrent.futures.Future[records.Outcome]:
+        self._admitted(program, self._gate.enter(program.deadline))
         return program.future
+
+    async def _finish(self, program: work.Program) -> records.Outcome:
+        self._admitted(program, await self._gate.enter_async(program.deadline))
+        return await asyncio.wrap_future(program.future)
+
+    def _admitted(self, program: work.Program, entered: bool) -> None:
+        """Place a job that came through the gate, and have it leave when it is done."""
+        if not entered:
+            program.give_up(QUEUE_FULL, self.tier)
+            return
+
+        def leave(future: concurrent.futures.Future) -> None:
+            self._gate.leave()
+            if future.cancelled() and program.home is not None:
+                program.home.release(program, "it was cancelled")
+
+        program.future.add_done_callback(leave)
+        self._pool.place(program)
 
     def open(
         self,
@@ -176,29 +215,15 @@ class Crew:
         program = work.Program(
             mode="session",
             kind=template_kind(source, hash_seed),
-            limits=limits or records.Limits(),
+            limits=(limits or records.Limits()).scaled(self.scale),
             first=work.request_line(order),
         )
-        return Session(self._place(program), program)
-
-    def _place(self, program: work.Program) -> box.Box:
-        """Give a program to the box with the least to do; replace that box when it is worn."""
-        with self._lock:
-            alive = [b for b in self.boxes if not b.failure] or self.boxes
-            home = min(alive, key=lambda b: b.load)
-            home.add(program)
-            if home.given >= self.config.recycle_programs and not self._closed:
-                self.boxes[self.boxes.index(home)] = self._new_box()
-                self._retired = [b for b in self._retired if not b.finished] + [home]
-                home.retire()
-            return home
+        self._pool.place(program)
+        return Session(program, self._gate)
 
     def close(self) -> None:
         """End every box and remove the run directory; what is still asked answers `infra`."""
-        with self._lock:
-            self._closed = True
-        for one in self.boxes + self._retired:
-            one.close()
+        self._pool.close()
         self._ground.remove()
 
     def __enter__(self) -> Crew:
@@ -209,35 +234,57 @@ class Crew:
 
 
 class Session:
-    """One process with many plays of one environment program."""
+    """One process with many plays of one environment program. It stays in its box to its end."""
 
-    def __init__(self, home: box.Box, program: work.Program):
-        self._home, self._program = home, program
+    def __init__(self, program: work.Program, entrance: gate.Gate):
+        self._home, self._program, self._gate = program.home, program, entrance
 
     def submit(self, requests: list[dict]) -> concurrent.futures.Future[list[records.Outcome]]:
         """Send a batch; the future gives one outcome per request, in order.
 
         The wall limit holds for the batch and starts when the box takes it up. When it runs out the
         process is killed: requests answered before keep their outcomes, all others get `timeout`,
-        later ones too. Text the program printed stands in the last outcome of the batch.
+        later ones too. Text the program printed stands in the last outcome of the batch. Waits
+        while the crew's queue is full. A cancelled batch ends the session.
         """
-        future: concurrent.futures.Future = concurrent.futures.Future()
-        if not requests:
-            future.set_result([])
-            return future
-        order = work.Order(
-            program=self._program,
-            wall=self._program.limits.wall_seconds,
-            payload=work.request_line(requests),
-            requests=len(requests),
-            future=future,
-        )
-        self._home.order(order)
-        return future
+        deadline = time.monotonic() + self._program.limits.patience
+        return self._send(requests, deadline, not requests or self._gate.enter(deadline))
 
     def step(self, requests: list[dict]) -> list[records.Outcome]:
         """As `submit`, waiting for the outcomes."""
         return self.submit(requests).result()
+
+    async def step_async(self, requests: list[dict]) -> list[records.Outcome]:
+        """As `step`, to be awaited."""
+        deadline = time.monotonic() + self._program.limits.patience
+        entered = not requests or await self._gate.enter_async(deadline)
+        return await asyncio.wrap_future(self._send(requests, deadline, entered))
+
+    def _send(
+        self, requests: list[dict], deadline: float, entered: bool
+    ) -> concurrent.futures.Future[list[records.Outcome]]:
+        future: concurrent.futures.Future = concurrent.futures.Future()
+        lost = records.Outcome(status=records.INFRA, detail=QUEUE_FULL, tier=self._home.tier)
+        if not requests or not entered:
+            future.set_result([lost] * len(requests))
+            return future
+        order = work.Order(
+            program=self._program,
+            wall=self._program.limits.wall_seconds,
+            deadline=deadline,
+            payload=work.request_line(requests),
+            requests=len(requests),
+            future=future,
+        )
+
+        def leave(done: concurrent.futures.Future) -> None:
+            self._gate.leave()
+            if done.cancelled():
+                self._home.release(self._program, "one of its batches was cancelled")
+
+        future.add_done_callback(leave)
+        self._home.order(order)
+        return future
 
     def close(self) -> None:
         """End the process. Closing twice is allowed."""
@@ -251,8 +298,9 @@ class Session:
 
 
 def template_kind(source: str, hash_seed: int) -> str:
-    """Choose the template: NumPy is loaded beforehand only for programs that name it."""
+    """Choose the template: what is slow to load is loaded beforehand, for programs that name it."""
     if hash_seed not in (0, 1):
         raise ValueError(f"hash_seed={hash_seed}: templates exist for hash seeds 0 and 1.")
-    numpy = "n" if MENTIONS_NUMPY.search(source) else ""
-    return f"{numpy}{hash_seed}"
+    if MENTIONS_MATH.search(source):
+        return f"m{hash_seed}"
+    return f"n{hash_seed}" if MENTIONS_NUMPY.search(source) else str(hash_seed)

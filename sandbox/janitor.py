@@ -57,7 +57,8 @@ def sweep(state_folder: pathlib.Path) -> list[pathlib.Path]:
 def kill_boxes(folder: pathlib.Path) -> int:
     """Kill the processes whose command line names this run directory; count them."""
     found = 0
-    needles = (f"--root={folder}/state".encode(), f"scratch={folder}/scratch".encode())
+    names = (f"--root={folder}/state", f"scratch={folder}/scratch", f"{folder}/root")
+    needles = tuple(name.encode() for name in names)
     for entry in os.listdir("/proc"):
         if not entry.isdigit() or int(entry) == os.getpid():
             continue

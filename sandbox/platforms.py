@@ -64,6 +64,7 @@ def probe(ground) -> float:
         launch=lambda generation: ground.launch(f"probe-{ground.platform}-{generation}"),
         tier=ground.tier,
         window=1,
+        rehome=lambda program, lost: lost.add(program),
     )
     try:
         one.ready.result(timeout=PROBE_SECONDS)
@@ -77,12 +78,12 @@ def probe(ground) -> float:
 
 
 def run_trivial(one: box.Box) -> None:
-    program = work.Program(
-        mode="run",
-        kind="0",
-        limits=records.Limits(wall_seconds=PROBE_SECONDS),
-        first=work.request_line({"source": "print(42)"}),
-        future=concurrent.futures.Future(),
+    program = work.new_job(
+        "run",
+        "0",
+        records.Limits(wall_seconds=PROBE_SECONDS),
+        {"source": "print(42)"},
+        deadline=time.monotonic() + PROBE_SECONDS,
     )
     one.add(program)
     outcome = program.future.result(timeout=PROBE_SECONDS)

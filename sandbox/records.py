@@ -17,8 +17,9 @@ TIMEOUT = "timeout"  # the wall clock or the processor limit ended it
 MEMORY = "memory"  # MemoryError, or the resident-memory watch ended it
 OUTPUT_LIMIT = "output_limit"  # it wrote more than `output_bytes`
 NO_ANSWER = "no_answer"  # it left quietly before every answer was given
-INFRA = "infra"  # the sandbox failed: says nothing about the program, never a score
+INFRA = "infra"  # the sandbox failed, or its queue: says nothing about the program, never a score
 STATUSES = (OK, ERROR, CRASH, TIMEOUT, MEMORY, OUTPUT_LIMIT, NO_ANSWER, INFRA)
+PATIENCE_SECONDS = 600.0  # what waiting and starting may take where no deadline is given
 
 
 class SandboxUnavailable(RuntimeError):
@@ -40,17 +41,41 @@ class Limits:
     memory_bytes: int = 512 << 20  # resident memory of all its processes, and address space of each
     output_bytes: int = 1 << 20  # stdout and stderr together; also the length of one answer
     processes: int = 16  # processes and threads together
+    # From the request to its outcome: waiting, starting, running and collecting. What is not
+    # answered by then is `infra`. 0: wall_seconds and PATIENCE_SECONDS more.
+    deadline_seconds: float = 0.0
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if not value > 0:
+            if not (value > 0 or (value == 0 and field.name == "deadline_seconds")):
                 raise ValueError(f"limits.{field.name}={value}: a limit must be positive.")
+        if 0 < self.deadline_seconds < self.wall_seconds:
+            raise ValueError(
+                f"limits.deadline_seconds={self.deadline_seconds} is shorter than wall_seconds="
+                f"{self.wall_seconds}, so no program could use what it is given; set it higher, "
+                f"or 0 for wall_seconds + {PATIENCE_SECONDS:g}."
+            )
         if self.wall_seconds > 86400:
             raise ValueError(
                 f"limits.wall_seconds={self.wall_seconds}: at most 86400 (one day); "
                 "a program without a deadline would hold its slot for ever."
             )
+
+    @property
+    def patience(self) -> float:
+        """Seconds from the request to its outcome."""
+        return self.deadline_seconds or self.wall_seconds + PATIENCE_SECONDS
+
+    def scaled(self, scale: float) -> Limits:
+        """The same limits on a machine that takes `scale` times as long for the same work."""
+        more = self.wall_seconds * (scale - 1.0)
+        return dataclasses.replace(
+            self,
+            wall_seconds=min(86400.0, self.wall_seconds + more),
+            cpu_seconds=self.cpu_seconds * scale,
+            deadline_seconds=self.deadline_seconds + more if self.deadline_seconds else 0.0,
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,4 +94,4 @@ class Outcome:
     cpu_seconds: float = 0.0
     wall_seconds: float = 0.0  # of one request where it was answered, else of the submit
     peak_bytes: int = 0  # highest resident memory seen; 0 where it was not measured
-    tier: str = ""  # gvisor-ptrace, gvisor-systrap or subprocess
+    tier: str = ""  # gvisor-PLATFORM, gvisor_strict-PLATFORM[-cold], bubblewrap or subprocess

@@ -18,7 +18,7 @@ import tempfile
 import uuid
 from collections.abc import Callable
 
-from sandbox import bundle, install, janitor, platforms, records
+from sandbox import bubblewrap, bundle, install, janitor, platforms, records, strict
 
 STATE_FOLDER = pathlib.Path(tempfile.gettempdir()) / f"spade_jax_sandbox-{os.geteuid()}"
 CACHE_FOLDER = pathlib.Path("~/.cache/spade_jax_sandbox").expanduser()
@@ -41,20 +41,28 @@ class Ground:
     root: bundle.Root | None
     packages: tuple[str, ...]
     warden: subprocess.Popen  # removes the run directory when this process is gone
+    image: pathlib.Path | None = None  # a checkpoint from which boxes are restored
+    bwrap: str = ""
 
     def on(self, platform: str) -> Ground:
         """The same ground with gVisor's platform settled."""
-        return dataclasses.replace(self, platform=platform, tier=f"gvisor-{platform}")
+        return dataclasses.replace(self, platform=platform, tier=f"{self.tier}-{platform}")
 
     def launcher(self, slot: int) -> Callable[[int], subprocess.Popen]:
         """Give the function that starts generation g of a slot."""
         return lambda generation: self.launch(f"box{slot}-{generation}")
 
     def launch(self, name: str) -> subprocess.Popen:
+        """Start a box: a restored one where there is an image."""
         if self.root is None:
-            command = subprocess_command(self.packages, self.folder)
-        else:
-            command = self.runsc_command(name)
+            return self._spawn(name, subprocess_command(self.packages, self.folder))
+        if self.bwrap:
+            return self._spawn(name, bubblewrap.command(self.bwrap, self.root, GUEST_FLAGS))
+        if self.image is None:
+            return self._spawn(name, self.runsc_command(name, "run"))
+        return self._spawn(name, self.runsc_command(name, "restore", f"--image-path={self.image}"))
+
+    def _spawn(self, name: str, command: list[str]) -> subprocess.Popen:
         parent = [sys.executable, "-I", "-S", "-B", str(LAUNCHER), str(os.getpid())]
         with open(self.folder / f"{name}.log", "wb") as log:
             return subprocess.Popen(
@@ -66,16 +74,32 @@ class Ground:
                 start_new_session=True,  # Ctrl-C reaches the trainer, which closes its boxes
             )
 
-    def runsc_command(self, name: str) -> list[str]:
+    def runsc_command(self, name: str, do: str, *options: str) -> list[str]:
         home = self.folder / name
         shutil.rmtree(home, ignore_errors=True)
-        bundle.write_bundle(home, self.root, ["-s", "-S", "-P", "-B", "-X", "utf8", *GUEST_COMMAND])
+        bundle.write_bundle(home, self.root, [*GUEST_FLAGS, GUEST, "gvisor"])
+        return [*self.runsc_flags(name), do, *options, f"--bundle={home}", self.box_name(name)]
+
+    def runsc_flags(self, name: str) -> list[str]:
         flags = [f"--root={self.folder}/state", f"--platform={self.platform}", "--network=none"]
         flags += ["--ignore-cgroups", "--host-uds=none"]
         flags += [f"--log={self.folder}/{name}.log", "--alsologtostderr=false"]
         if os.geteuid() != 0:
             flags.append("--rootless")
-        return [self.runsc, *flags, "run", f"--bundle={home}", f"{self.folder.name}-{name}"]
+        return [self.runsc, *flags]
+
+    def box_name(self, name: str) -> str:
+        return f"{self.folder.name}-{name}"
+
+    def checkpointed(self) -> Ground:
+        """The same ground with an image to restore boxes from, where that can be had."""
+        if os.geteuid() != 0:
+            return dataclasses.replace(self, tier=f"{self.tier}-cold")
+        image = self.folder / "checkpoint"
+        command = [*self.runsc_flags("image"), "checkpoint", f"--image-path={image}"]
+        command += ["--compression=none", self.box_name("image")]
+        made = strict.make_image(self.launch("image"), command, image)
+        return dataclasses.replace(self, image=made)
 
     def remove(self) -> None:
         """Remove the run directory and whatever still runs from it."""
@@ -83,7 +107,8 @@ class Ground:
         self.warden.wait()
 
 
-GUEST_COMMAND = ["/opt/guest/dispatcher.py", "gvisor"]
+GUEST = "/opt/guest/dispatcher.py"
+GUEST_FLAGS = ["-s", "-S", "-P", "-B", "-X", "utf8"]
 
 
 def subprocess_command(packages: tuple[str, ...], folder: pathlib.Path) -> list[str]:
@@ -95,7 +120,7 @@ def subprocess_command(packages: tuple[str, ...], folder: pathlib.Path) -> list[
             parent = os.path.dirname(spec.submodule_search_locations[0])
             paths += [f"path={parent}"] if f"path={parent}" not in paths else []
     guest = str(bundle.GUEST / "dispatcher.py")
-    return [base_python(), "-s", "-S", "-P", "-B", "-X", "utf8", guest, "subprocess", *paths]
+    return [base_python(), *GUEST_FLAGS, guest, "subprocess", *paths]
 
 
 def base_python() -> str:
@@ -116,24 +141,49 @@ def prepare(config) -> Ground:
     janitor.sweep(config.state_folder)
     if config.tier == "subprocess":
         print(WARNING, file=sys.stderr)
-        return make_ground(config, "subprocess", runsc="", root=None)
+        return make_ground(config, "subprocess")
+    if config.tier == "bubblewrap":
+        print(bubblewrap.WARNING, file=sys.stderr)
+        return on_bubblewrap(make_ground(config, "bubblewrap", bwrap=bubblewrap.find()), config)
     runsc = config.runsc or install.find_runsc()
     if runsc is None or not os.access(runsc, os.X_OK):
         raise records.SandboxUnavailable(install.missing_message(runsc))
-    ground = make_ground(config, "gvisor", runsc=runsc)
+    return on_gvisor(make_ground(config, config.tier, runsc=runsc), config)
+
+
+def on_bubblewrap(ground: Ground, config) -> Ground:
+    """Make the root of the boxes."""
     try:
         root = bundle.make_root(ground.folder / "root", config.packages)
-        ground = dataclasses.replace(ground, root=root)
-        platform = config.platform
-        if platform == "auto":
-            platform = platforms.choose(runsc, config.cache_folder, ground.on)
-        return ground.on(platform)
+        return dataclasses.replace(ground, root=root)
     except BaseException:
         ground.remove()
         raise
 
 
-def make_ground(config, tier: str, *, runsc: str, root: bundle.Root | None = None) -> Ground:
+def on_gvisor(ground: Ground, config) -> Ground:
+    """Make the root of the boxes, settle the platform, and checkpoint a box where asked."""
+    try:
+        root = bundle.make_root(ground.folder / "root", config.packages)
+        ground = dataclasses.replace(ground, root=root)
+        platform = config.platform
+        if platform == "auto":
+            platform = platforms.choose(ground.runsc, config.cache_folder, ground.on)
+        ground = ground.on(platform)
+        return ground.checkpointed() if config.tier == "gvisor_strict" else ground
+    except records.SandboxUnavailable:
+        ground.remove()
+        raise
+    except RuntimeError as error:
+        message = broken_message(ground.tier, str(error), ground)
+        ground.remove()
+        raise records.SandboxUnavailable(message) from None
+    except BaseException:
+        ground.remove()
+        raise
+
+
+def make_ground(config, tier: str, *, runsc: str = "", bwrap: str = "") -> Ground:
     """Make the run directory and start its warden."""
     folder = make_folder(config.state_folder)
     command = [sys.executable, "-I", "-S", "-B", janitor.__file__, str(os.getpid()), str(folder)]
@@ -142,7 +192,8 @@ def make_ground(config, tier: str, *, runsc: str, root: bundle.Root | None = Non
         folder=folder,
         runsc=runsc,
         platform="",
-        root=root,
+        bwrap=bwrap,
+        root=None,
         packages=config.packages,
         warden=subprocess.Popen(
             command,

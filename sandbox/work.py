@@ -25,6 +25,7 @@ class Order:
 
     program: Program
     wall: float
+    deadline: float  # on the monotonic clock; passed: the answer is `infra`
     payload: bytes = b""
     requests: int = 0
     future: concurrent.futures.Future | None = None  # of a batch
@@ -90,13 +91,16 @@ class Program:
     """One process in a box. `lost` holds the status of everything asked after its end."""
 
     mode: str  # run, call or session
-    kind: str  # template: hash seed 0 or 1, after an n with NumPy
+    kind: str  # template: hash seed 0 or 1, after an n with NumPy, an m with math_verify
     limits: records.Limits
     first: bytes  # the first line it reads
     stdin: bytes = b""
     lines: int = 0  # call: answers awaited
     future: concurrent.futures.Future | None = None  # of a job
-    tries_left: int = 1
+    deadline: float = 0.0  # of a job, on the monotonic clock
+    home: Any = None  # the box that holds it
+    started: bool = False  # a job that waited for a box of its own has one
+    tries_left: int = 2  # starts in another box after a fault of ours
     number: int = 0
     generation: int = 0
     lost: str = ""
@@ -112,6 +116,16 @@ class Program:
             "first": len(self.first),
             "lines": self.lines,
         }
+
+    def job(self) -> Order:
+        """The one order of a job."""
+        return Order(program=self, wall=self.limits.wall_seconds, deadline=self.deadline)
+
+    def may_retry(self, report: Report) -> bool:
+        """Tell whether the end was a fault of ours after which another box may try."""
+        status, _ = end_status(self.mode, report, self.lines, self.limits.cpu_seconds)
+        ours = status == records.INFRA and report.reason != "closed"
+        return ours and self.mode != "session" and self.tries_left > 0
 
     def batch_head(self, order: Order) -> dict:
         return {"do": "batch", "id": self.number, "lines": order.requests, "wall": order.wall}
@@ -160,6 +174,11 @@ class Program:
             ),
         )
 
+    def give_up(self, why: str, tier: str) -> None:
+        """Resolve a job that no box has."""
+        self.lost, self.lost_detail = records.INFRA, why
+        self.fail(self.job(), tier)
+
     def fail(self, order: Order, tier: str) -> None:
         """Resolve an order that will never be carried out."""
         if order.future is not None:
@@ -169,6 +188,29 @@ class Program:
                 self.future,
                 records.Outcome(status=self.lost, detail=self.lost_detail, tier=tier),
             )
+
+
+def new_job(
+    mode: str,
+    kind: str,
+    limits: records.Limits,
+    order: dict,
+    *,
+    deadline: float,
+    stdin: bytes = b"",
+    lines: int = 0,
+) -> Program:
+    """Make a program that is run or called once."""
+    return Program(
+        mode=mode,
+        kind=kind,
+        limits=limits,
+        first=request_line(order),
+        stdin=stdin,
+        lines=lines,
+        deadline=deadline,
+        future=concurrent.futures.Future(),
+    )
 
 
 def resolve(future: concurrent.futures.Future | None, value: Any) -> None:

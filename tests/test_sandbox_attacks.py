@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import os
 import pathlib
 import re
 import shutil
@@ -34,9 +35,21 @@ left += ["listener"] if s.connect_ex(("127.0.0.1", 7777)) == 0 else []
 print("clean" if not left else left)
 """
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("runsc") is None, reason="runsc (gVisor) is not installed: nothing is contained"
-)
+TIERS = [
+    pytest.param(
+        "gvisor",
+        marks=pytest.mark.skipif(
+            shutil.which("runsc") is None, reason="runsc is not installed: nothing is contained"
+        ),
+    ),
+    pytest.param(
+        "bubblewrap",
+        marks=pytest.mark.skipif(
+            shutil.which("bwrap") is None or os.geteuid() != 0,
+            reason="bubblewrap needs bwrap and root",
+        ),
+    ),
+]
 
 
 def header(file: pathlib.Path, name: str) -> str:
@@ -66,10 +79,11 @@ def execute(boxes: crew.Crew, file: pathlib.Path) -> tuple[records.Outcome, reco
     return outcome, boxes.run(CANARY)
 
 
-@pytest.fixture(scope="module")
-def outcomes():
+@pytest.fixture(scope="module", params=TIERS)
+def outcomes(request):
     """Every program once, a few at a time."""
-    with crew.Crew(crew.CrewConfig(tier="gvisor", boxes=2, window=2)) as boxes:
+    config = crew.CrewConfig(tier=request.param, boxes=2, window=2, max_scale=1.0)
+    with crew.Crew(config) as boxes:
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
             found = dict(
                 zip(FILES, pool.map(lambda file: execute(boxes, file), FILES), strict=True)

@@ -62,6 +62,13 @@ def processes_of(folder: pathlib.Path) -> list[str]:
     return found
 
 
+def wait_until(happened, seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < deadline, f"it did not happen within {seconds} s"
+        time.sleep(0.05)
+
+
 @both_tiers
 def test_kill_9_of_the_owner_leaves_no_process_and_no_file(tier, tmp_path):
     trainer = subprocess.Popen(
@@ -220,11 +227,10 @@ def test_worn_boxes_are_replaced_and_open_sessions_keep_theirs(tier, tmp_path):
         session = boxes.open(IDLE)
         assert session.step([LOAD])[0].status == "ok"
         assert [boxes.run(f"print({i})").stdout for i in range(8)] == [f"{i}\n" for i in range(8)]
-        assert boxes.boxes[0] is not first and not first.finished
+        wait_until(lambda: boxes.boxes[0] is not first)
+        assert not first.finished
         assert session.step([{"op": "reset", "play": 0, "seed": 0}])[0].status == "ok"
         session.close()
-        deadline = time.monotonic() + 10
-        while not first.finished and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert first.finished and boxes.run("print(1)").status == "ok"
+        wait_until(lambda: first.finished)
+        assert boxes.run("print(1)").status == "ok"
     assert not processes_of(tmp_path)

@@ -6,11 +6,13 @@ namespaces by `clone_isolated`, then `fresh_mounts`, `set_limits`, `drop_privile
 """
 
 import ctypes
+import fcntl
 import math
 import os
 import platform
 import resource
 import signal
+import socket
 import struct
 
 LIBC = ctypes.PyDLL(None, use_errno=True)  # PyDLL keeps the interpreter lock over clone()
@@ -55,6 +57,7 @@ NUMBERS = {
 }
 CLONE3 = 435  # on every machine; its flags lie in memory, so it is refused and libc falls back
 EPERM, ENOSYS = 1, 38
+SIOCSIFFLAGS, IFF_UP, IFF_RUNNING = 0x8914, 0x1, 0x40
 
 
 def clone_isolated():
@@ -89,6 +92,45 @@ def mount(source, target, kind, flags, options):
         raise OSError(error, f"mount {kind.decode()} on {target.decode()}: {os.strerror(error)}")
 
 
+def loopback_up():
+    """Bring up the loopback of a new network namespace, as gVisor does by itself."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", IFF_UP | IFF_RUNNING))
+
+
+def fork_below_init(tell):
+    """Go on as a child of the first process of the namespace, which stays to reap.
+
+    Linux keeps signals with their default action from the first process of a pid namespace, so a
+    program must not be it. The first process writes on `tell` how its child ended.
+    """
+    child = os.fork()
+    if child == 0:
+        os.close(tell)
+        if LIBC.prctl(1, signal.SIGKILL, 0, 0, 0) != 0:  # PR_SET_PDEATHSIG
+            raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
+        return
+    os.closerange(0, tell)
+    while True:
+        pid, status = os.wait()
+        if pid == child:
+            os.write(tell, struct.pack("<i", status))
+            os._exit(0)
+
+
+def told_status(descriptor, status):
+    """The wait status of a program below its init; that of the init where it was killed itself."""
+    raw = os.read(descriptor, 4)
+    os.close(descriptor)
+    return struct.unpack("<i", raw)[0] if len(raw) == 4 else status
+
+
+def one_processor(number):
+    """Let a program see and use one processor: numerical libraries count them by this."""
+    allowed = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {allowed[number % len(allowed)]})
+
+
 def set_limits(limits, own_user, limits_life):
     """Set the kernel's limits.
 
@@ -119,6 +161,8 @@ def drop_privileges(uid):
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
+    if LIBC.prctl(4, 1, 0, 0, 0) != 0:  # PR_SET_DUMPABLE: else Linux gives its /proc files to root
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_DUMPABLE) failed")
 
 
 def filter_calls():

@@ -27,6 +27,7 @@ from child import Child  # noqa: E402
 HEAD = struct.Struct(">II")
 FRAME_BYTES = 256 << 20
 SWEEP_SECONDS = 0.1
+PRELOADED = {"n": ("numpy",), "m": ("numpy", "math_verify")}  # first letter of a kind -> packages
 
 
 class Dispatcher:
@@ -109,7 +110,7 @@ class Dispatcher:
     # -- the templates --------------------------------------------------------------------------
 
     def template(self, kind):
-        """Start the template of a kind (hash seed 0 or 1, `n` before it with NumPy) or find it."""
+        """Start the template of a kind (hash seed, a letter of PRELOADED before it) or find it."""
         if kind not in self.templates:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             start_template(theirs, self.tier, kind, self.options)
@@ -219,14 +220,15 @@ def start_template(link, tier, kind, options):
     here = os.path.dirname(os.path.abspath(__file__))
     command = [sys.executable, "-s", "-S", "-P", "-B", "-X", "utf8"]
     command += [os.path.join(here, "template.py"), tier, *options]
-    if kind.startswith("n"):
-        command.append("numpy")
+    command += PRELOADED.get(kind[0], ())
     environment = {
         **{name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ},
         "PYTHONHASHSEED": kind[-1],
         "MALLOC_ARENA_MAX": "1",
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+        "NUMEXPR_NUM_THREADS": "1",
     }
     null = os.open("/dev/null", os.O_RDWR)
     moves = [(os.POSIX_SPAWN_DUP2, null, 0), (os.POSIX_SPAWN_DUP2, null, 1)]

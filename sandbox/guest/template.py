@@ -5,7 +5,7 @@ Started by the dispatcher, which gives it file descriptor 3, a message socket. I
 `failed`. What a program is told (source, inputs, requests) goes through that program's own pipe,
 after the fork.
 
-Arguments: tier (gvisor or subprocess), then `numpy` where NumPy is to be loaded.
+Arguments: tier (gvisor, bubblewrap or subprocess), then the packages to load beforehand.
 """
 
 import gc
@@ -28,6 +28,7 @@ import warm  # noqa: E402
 
 CONTROL = 3
 CONFINED = b"."  # written on the reply descriptor before any text of a program is read
+ENDING = 4096  # where the init of a program keeps the pipe to the template
 KEPT_NAMES = ("PATH", "HOME", "LANG", "LC_CTYPE")
 
 
@@ -37,9 +38,11 @@ class Template:
     def __init__(self, tier, options):
         scratch = [o.removeprefix("scratch=") for o in options if o.startswith("scratch=")]
         self.scratch = scratch[0] if scratch else None
-        self.isolated = tier == "gvisor"
+        self.isolated = tier != "subprocess"
+        self.on_linux = tier == "bubblewrap"
         self.control = socket.socket(fileno=CONTROL)
         self.pids = {}  # pid -> number of the program
+        self.endings = {}  # pid -> pipe on which its init tells how the program ended
         self.folders = {}  # pid -> temporary directory, in the tier without mounts
         self.base_bytes, self.resident_bytes = own_bytes()
 
@@ -75,38 +78,45 @@ class Template:
 
     def spawn(self, message, descriptors):
         folder = None if self.isolated else tempfile.mkdtemp(dir=self.scratch)
+        ending = os.pipe() if self.on_linux else None
         try:
             pid = confine.clone_isolated() if self.isolated else os.fork()
         except OSError as error:
             self.tell({"event": "failed", "id": message["id"], "detail": str(error)})
             pid = None
         if pid == 0:
-            self.become_program(message, descriptors, folder)
-        for descriptor in descriptors:
+            self.become_program(message, descriptors, folder, ending)
+        for descriptor in (*descriptors, *(ending or ())[1:]):
             os.close(descriptor)
         if pid:
+            if ending:
+                self.endings[pid] = ending[0]
             self.pids[pid] = message["id"]
             self.folders[pid] = folder
             told = {"id": message["id"], "pid": pid, "resident": self.resident_bytes}
             self.tell({"event": "started", **told})
 
-    def become_program(self, message, descriptors, folder):
+    def become_program(self, message, descriptors, folder, ending):
         """Turn the forked child into the program; never returns."""
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            tell = os.dup2(ending[1], ENDING) if ending else None
             place_descriptors(descriptors)
             if self.isolated:
                 confine.fresh_mounts(message["uid"])
             else:
                 os.setsid()
                 os.chdir(folder)
+            if self.on_linux:
+                confine.loopback_up()
+                confine.fork_below_init(tell)
             limits = dict(message["limits"], base_bytes=self.base_bytes)
             confine.set_limits(
                 limits, own_user=self.isolated, limits_life=message["mode"] != "session"
             )
             if self.isolated:
-                os.sched_setaffinity(0, {0})  # numerical libraries count processors by it
+                confine.one_processor(message["uid"])
                 confine.drop_privileges(message["uid"])
             confine.filter_calls()
             clean_environment()
@@ -151,6 +161,8 @@ class Template:
                 return
             if pid in self.pids:
                 number = self.pids[pid]
+                if pid in self.endings:
+                    status = confine.told_status(self.endings.pop(pid), status)
                 self.forget(pid)
                 self.tell(
                     {
@@ -202,7 +214,7 @@ def place_descriptors(descriptors):
     high = [os.dup2(fd, 100 + place) for place, fd in enumerate(descriptors)]
     for place, fd in enumerate(high):
         os.dup2(fd, place)
-    os.closerange(len(high), 4096)
+    os.closerange(len(high), ENDING)
 
 
 def own_bytes():

@@ -34,7 +34,10 @@ PACKAGES = "/opt/packages"  # inside a box: third-party packages, bound read-onl
 
 
 def load(options):
-    """Make the bound packages importable (`path=DIR` too) and load those that are named."""
+    """Make the bound packages importable (`path=DIR` too) and load those that are named.
+
+    One that is not installed here is left to the programs, which then fail to import it.
+    """
     if os.path.isdir(PACKAGES):
         sys.path.append(PACKAGES)
     for option in options:
@@ -42,4 +45,7 @@ def load(options):
         if key == "path":
             sys.path.append(value)
         elif not separator:
-            importlib.import_module(option)
+            try:
+                importlib.import_module(option)
+            except ImportError:
+                pass

@@ -21,7 +21,7 @@ class Watch:
     """Finds programs over their memory or processor limit, and idle ones that work."""
 
     def __init__(self, tier):
-        self.by_user = tier == "gvisor"
+        self.by_user = tier != "subprocess"
         self.next_busy = self.next_idle = 0.0
         self.box_seconds = 0.0  # CPU seconds charged to all programs so far
 
