@@ -99,6 +99,17 @@ class Crew:
         """How much longer wall and processor limits are here than on the machine of reference."""
         return self._pool.scale
 
+    def box_budget(self) -> dict[str, str]:
+        """What the kernel enforces on a whole box, read back: `enforced: N` or `not enforced: why`
+        by controller (memory in bytes, pids in processes and threads)."""
+        process = self._pool.boxes[0].process
+        return self._ground.budget.verify(process.pid)
+
+    @property
+    def recycled(self) -> dict[str, int]:
+        """Boxes replaced so far, by reason: programs, age, memory, canary."""
+        return dict(self._pool.recycled)
+
     def run(
         self, source: str, stdin: str = "", limits: records.Limits | None = None
     ) -> records.Outcome:

@@ -32,11 +32,34 @@ def main() -> None:
 
 
 def clear(folder: pathlib.Path) -> None:
-    """Kill the boxes of a run directory and remove it."""
+    """Kill the boxes of a run directory; remove its cgroups and the directory."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while kill_boxes(folder) and time.monotonic() < deadline:
         time.sleep(0.05)
+    while not remove_cgroups(folder) and time.monotonic() < deadline:
+        time.sleep(0.05)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_cgroups(folder: pathlib.Path) -> bool:
+    """Kill what is left in the cgroups of a run and remove them; False while some are busy."""
+    try:
+        parents = [pathlib.Path(line) for line in (folder / "cgroups").read_text().splitlines()]
+    except OSError:
+        return True
+    gone = True
+    for parent in parents:
+        homes = [home for home in parent.glob("*") if home.is_dir()]
+        for home in (*homes, parent):
+            try:
+                for pid in (home / "cgroup.procs").read_text().split():
+                    os.kill(int(pid), signal.SIGKILL)
+                home.rmdir()
+            except FileNotFoundError:
+                continue
+            except OSError:
+                gone = False
+    return gone
 
 
 def sweep(state_folder: pathlib.Path) -> list[pathlib.Path]:

@@ -1,6 +1,7 @@
-"""Start a command that dies with its parent: `launcher.py PARENT_PID COMMAND...`.
+"""Start a command that dies with its parent: `launcher.py PARENT_PID [FILE...] -- COMMAND...`.
 
-The parent is named because it may be gone before the signal is armed.
+The parent is named because it may be gone before the signal is armed. The process writes itself
+into the files, of cgroups, first; one that cannot is not started, since it would have no budget.
 """
 
 import ctypes
@@ -16,7 +17,12 @@ def main() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         sys.exit(1)
-    os.execv(sys.argv[2], sys.argv[2:])
+    end = sys.argv.index("--")
+    for file in sys.argv[2:end]:
+        with open(file, "w") as processes:
+            processes.write(str(os.getpid()))
+    command = sys.argv[end + 1 :]
+    os.execv(command[0], command)
 
 
 if __name__ == "__main__":

@@ -67,6 +67,10 @@ class Shared:
             others = [b for b in alive if b is not lost] or alive
             min(others, key=lambda b: b.load).add(program)
 
+    @property
+    def recycled(self) -> collections.Counter[str]:
+        return self.keeper.recycled
+
     def replace(self, worn: box.Box, spare: box.Box) -> None:
         """Put a warm spare in place of a worn box, which ends after its last program."""
         with self._lock:
@@ -99,6 +103,7 @@ class Single:
         self._waiting: collections.deque[work.Program] = collections.deque()
         self._used: list[box.Box] = []
         self.boxes: list[box.Box] = []  # the warm spares
+        self.recycled: collections.Counter[str] = collections.Counter()  # none: no box is reused
         self.scale = 1.0
         try:
             first = self.new_box()

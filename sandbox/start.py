@@ -18,7 +18,7 @@ import tempfile
 import uuid
 from collections.abc import Callable
 
-from sandbox import bubblewrap, bundle, install, janitor, platforms, records, strict
+from sandbox import bubblewrap, budget, bundle, install, janitor, platforms, records, strict
 
 STATE_FOLDER = pathlib.Path(tempfile.gettempdir()) / f"spade_jax_sandbox-{os.geteuid()}"
 CACHE_FOLDER = pathlib.Path("~/.cache/spade_jax_sandbox").expanduser()
@@ -40,6 +40,7 @@ class Ground:
     platform: str
     root: bundle.Root | None
     packages: tuple[str, ...]
+    budget: budget.Budget
     warden: subprocess.Popen  # removes the run directory when this process is gone
     image: pathlib.Path | None = None  # a checkpoint from which boxes are restored
     bwrap: str = ""
@@ -64,6 +65,7 @@ class Ground:
 
     def _spawn(self, name: str, command: list[str]) -> subprocess.Popen:
         parent = [sys.executable, "-I", "-S", "-B", str(LAUNCHER), str(os.getpid())]
+        parent += [*self.budget.join(name), "--"]
         with open(self.folder / f"{name}.log", "wb") as log:
             return subprocess.Popen(
                 parent + command,
@@ -186,6 +188,7 @@ def on_gvisor(ground: Ground, config) -> Ground:
 def make_ground(config, tier: str, *, runsc: str = "", bwrap: str = "") -> Ground:
     """Make the run directory and start its warden."""
     folder = make_folder(config.state_folder)
+    count = config.boxes or len(os.sched_getaffinity(0))
     command = [sys.executable, "-I", "-S", "-B", janitor.__file__, str(os.getpid()), str(folder)]
     return Ground(
         tier=tier,
@@ -195,6 +198,7 @@ def make_ground(config, tier: str, *, runsc: str = "", bwrap: str = "") -> Groun
         bwrap=bwrap,
         root=None,
         packages=config.packages,
+        budget=budget.make(folder, config.box_memory_bytes or budget.share_of_memory(count)),
         warden=subprocess.Popen(
             command,
             stdin=subprocess.PIPE,

@@ -45,7 +45,8 @@ class PolicyConfig:
 class SandboxConfig:
     """The fleet on this host."""
 
-    tier: Literal["gvisor", "subprocess"] = "gvisor"  # subprocess is no security boundary
+    # gvisor_strict: a fresh box for each program; bubblewrap and subprocess: the host's own kernel
+    tier: Literal["gvisor", "gvisor_strict", "bubblewrap", "subprocess"] = "gvisor"
     boxes: int = 2  # one per core
     platform: Literal["auto", "ptrace", "systrap", "kvm"] = "auto"
     turn_seconds: float = 10.0  # wall clock of one batch of steps in one program

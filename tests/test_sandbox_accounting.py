@@ -42,7 +42,7 @@ class SpendEnv:
 
 @pytest.fixture(scope="module", params=["subprocess", GVISOR])
 def boxes(request):
-    with crew.Crew(crew.CrewConfig(tier=request.param, boxes=1)) as made:
+    with crew.Crew(crew.CrewConfig(tier=request.param, boxes=1, max_scale=1.0)) as made:
         yield made
 
 

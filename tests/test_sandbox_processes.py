@@ -20,6 +20,21 @@ ROOT = pathlib.Path(__file__).parents[1]
 NEEDS_RUNSC = pytest.mark.skipif(shutil.which("runsc") is None, reason="runsc is not installed")
 GVISOR = pytest.param("gvisor", marks=NEEDS_RUNSC)
 both_tiers = pytest.mark.parametrize("tier", ["subprocess", GVISOR])
+all_tiers = pytest.mark.parametrize(
+    "tier",
+    [
+        "subprocess",
+        GVISOR,
+        pytest.param("gvisor_strict", marks=NEEDS_RUNSC),
+        pytest.param(
+            "bubblewrap",
+            marks=pytest.mark.skipif(
+                shutil.which("bwrap") is None or os.geteuid() != 0,
+                reason="bubblewrap needs bwrap and root",
+            ),
+        ),
+    ],
+)
 
 IDLE = """
 class IdleEnv:
@@ -69,7 +84,7 @@ def wait_until(happened, seconds: float = 60.0) -> None:
         time.sleep(0.05)
 
 
-@both_tiers
+@all_tiers
 def test_kill_9_of_the_owner_leaves_no_process_and_no_file(tier, tmp_path):
     trainer = subprocess.Popen(
         [sys.executable, "-c", TRAINER, tier, str(tmp_path)],
@@ -79,6 +94,7 @@ def test_kill_9_of_the_owner_leaves_no_process_and_no_file(tier, tmp_path):
     )
     assert trainer.stdout.readline() == b"up\n"
     assert processes_of(tmp_path) and list(tmp_path.glob("run-*"))
+    cgroups = (next(tmp_path.glob("run-*")) / "cgroups").read_text().split()
     trainer.send_signal(signal.SIGKILL)
     trainer.wait()
     deadline = time.monotonic() + 10
@@ -86,9 +102,12 @@ def test_kill_9_of_the_owner_leaves_no_process_and_no_file(tier, tmp_path):
         time.sleep(0.1)
     assert not processes_of(tmp_path)
     assert not list(tmp_path.glob("run-*"))
+    assert not [path for path in cgroups if os.path.exists(path)]
+    mounts = pathlib.Path("/proc/self/mountinfo").read_text()
+    assert str(tmp_path) not in mounts
 
 
-@both_tiers
+@all_tiers
 def test_close_leaves_no_process_and_no_file(tier, tmp_path):
     with crew.Crew(crew.CrewConfig(tier=tier, boxes=1, state_folder=tmp_path)) as boxes:
         boxes.open(IDLE).step([LOAD])
@@ -145,6 +164,20 @@ def test_subprocess_tier_warns_that_it_is_no_boundary(capfd, tmp_path):
     with crew.Crew(crew.CrewConfig(tier="subprocess", boxes=1, state_folder=tmp_path)) as boxes:
         assert boxes.run("print(1)").tier == "subprocess"
     assert "no security boundary" in capfd.readouterr().err
+
+
+@NEEDS_RUNSC
+def test_the_budget_of_a_box_is_read_back_and_ends_a_box_that_breaks_it(tmp_path):
+    config = crew.CrewConfig(boxes=1, box_memory_bytes=512 << 20, state_folder=tmp_path)
+    with crew.Crew(config) as boxes:
+        told = boxes.box_budget()
+        if not told["memory"].startswith("enforced"):
+            assert told["memory"].startswith("not enforced: ")
+            pytest.skip(f"no memory cgroup can be made here: {told['memory']}")
+        bomb = "x = []\nwhile True: x.append(bytearray(1 << 22))"
+        outcome = boxes.run(bomb, limits=records.Limits(memory_bytes=8 << 30, wall_seconds=120))
+        assert outcome.status == "infra", "nobody knows whose memory broke the budget of the box"
+        assert boxes.run("print(1)").status == "ok"
 
 
 @NEEDS_RUNSC

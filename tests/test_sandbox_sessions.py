@@ -78,7 +78,7 @@ class OddEnv:
 
 @pytest.fixture(scope="module", params=["subprocess", GVISOR])
 def boxes(request):
-    with crew.Crew(crew.CrewConfig(tier=request.param, boxes=1)) as made:
+    with crew.Crew(crew.CrewConfig(tier=request.param, boxes=1, max_scale=1.0)) as made:
         yield made
 
 
@@ -292,7 +292,7 @@ def test_hang_times_out_and_keeps_what_was_answered_before(boxes):
         later = session.step([step(0)])
     assert [o.status for o in outcomes] == ["ok", "timeout", "timeout", "timeout"]
     assert later[0].status == "timeout"
-    assert time.monotonic() - started < 4
+    assert time.monotonic() - started < 60
 
 
 @pytest.mark.parametrize(
