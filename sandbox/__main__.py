@@ -29,7 +29,9 @@ def parser() -> argparse.ArgumentParser:
     doors = top.add_subparsers(required=True, metavar="COMMAND")
     shared = argparse.ArgumentParser(add_help=False)
     shared.add_argument("--json", action="store_true", help="one JSON object on stdout")
-    shared.add_argument("--tier", choices=crew.TIERS, default="gvisor", help="subprocess is unsafe")
+    shared.add_argument(
+        "--tier", choices=crew.TIERS, default="gvisor", help="the last two are unsafe"
+    )
     shared.add_argument("--platform", choices=crew.PLATFORMS, default="auto")
     limits = argparse.ArgumentParser(add_help=False)
     limits.add_argument("--wall-seconds", type=float, default=defaults.wall_seconds)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shutil
 import subprocess
 import time
 
-from sandbox import crew, install, records
+from sandbox import crew, install, platforms, records
 
 LIMITS = records.Limits(wall_seconds=15.0, cpu_seconds=15.0, processes=8)
 FORKS = """
@@ -29,7 +30,7 @@ for path in ("/usr/x", "/etc/x", "/x", "/opt/x"):
 s = socket.socket(); s.settimeout(0.3)
 try: s.connect(("192.0.2.1", 80)); seen.append("network")
 except OSError: pass
-seen += [p for p in os.listdir("/proc") if p.isdigit() and int(p) != os.getpid()]
+seen += [p for p in os.listdir("/proc") if p.isdigit() and int(p) not in (1, os.getpid())]
 print("nothing" if not seen else seen)
 """
 PROBES = {  # limit: (a value, a program that breaks it, the status that shows it)
@@ -48,6 +49,7 @@ def examine(tier: str, platform: str) -> dict:
     """Say what is installed, what works, which limits hold and what to do; keys are for people."""
     found = {"works": False, "runsc": install.find_runsc() or "not installed"}
     found["runsc_version"] = version(found["runsc"])
+    found["bubblewrap"] = shutil.which("bwrap") or "not installed"
     found["user"] = "root" if os.geteuid() == 0 else "not root (runsc --rootless)"
     started = time.monotonic()
     try:
@@ -57,14 +59,17 @@ def examine(tier: str, platform: str) -> dict:
     with boxes:
         found["start_seconds"] = round(time.monotonic() - started, 2)
         found["tier"] = boxes.tier
+        if boxes.tier.startswith("gvisor"):
+            found["platforms"] = platforms.measured(boxes.config, found["runsc"])
         enforced = limits_enforced(boxes)
-        outside = boxes.run(OUTSIDE) if tier == "gvisor" else None  # it would really write
+        found["box_budget"] = boxes.box_budget()
+        outside = boxes.run(OUTSIDE) if tier != "subprocess" else None  # it would really write
         found["programs_a_second"] = round(speed(boxes), 1)
+        found["limits_scale"] = round(boxes.scale, 2)
     found["limits_enforced"] = enforced
     found["reach_outside"] = (
         outside.stdout.strip() or outside.detail if outside else "everything this user can reach"
     )
-    found["box_memory_limit"] = "not enforced (no cgroup is set); the watch sums each program"
     found["works"] = all(enforced.values()) and found["reach_outside"] == "nothing"
     found["advice"] = advice(found, tier, enforced)
     return found
@@ -102,12 +107,25 @@ def advice(found: dict, tier: str, enforced: dict[str, bool]) -> str:
         return install.missing_message(None)
     if tier == "subprocess":
         return "This tier is no security boundary; use tier gvisor for programs a model wrote."
+    if tier == "bubblewrap":
+        return "Programs reach the kernel of this host; use tier gvisor for those a model wrote."
     missing = [name for name, holds in enforced.items() if not holds]
     if missing:
         return f"Not enforced here: {', '.join(missing)}. Do not run untrusted programs."
+    said = []
+    loose = [
+        n for n, told in found.get("box_budget", {}).items() if not told.startswith("enforced")
+    ]
+    if loose:
+        said.append(
+            f"No budget for a whole box holds here ({', '.join(loose)}): each program is limited, "
+            "their sum is not. Run as root with cgroups that may be written."
+        )
+    if found.get("limits_scale", 1.0) > 1.5:
+        said.append("This machine is slow or busy: limits are longer by limits_scale.")
     if "20240729" in found["runsc_version"]:
-        return (
+        said.append(
             "This build of gVisor is of July 2024 and lacks later fixes; where a newer one can be "
             "had, name it with RUNSC_PATH."
         )
-    return "Nothing to do."
+    return " ".join(said) or "Nothing to do."

@@ -29,7 +29,7 @@ def choose(runsc: str, cache_folder: pathlib.Path, ground: Callable[[str], objec
     Raises:
       records.SandboxUnavailable: no platform starts.
     """
-    cache = cache_folder / f"platform-{machine_key(runsc)}.json"
+    cache = cache_file(cache_folder, runsc)
     try:
         known = json.loads(cache.read_text())["platform"]
         if known in CANDIDATES:
@@ -56,6 +56,18 @@ def choose(runsc: str, cache_folder: pathlib.Path, ground: Callable[[str], objec
     except OSError as error:
         print(f"sandbox: cannot keep the measured platform: {error}", file=sys.stderr)
     return best
+
+
+def cache_file(cache_folder: pathlib.Path, runsc: str) -> pathlib.Path:
+    return cache_folder / f"platform-{machine_key(runsc)}.json"
+
+
+def measured(config, runsc: str) -> dict:
+    """What was measured when the platform was chosen; empty where it was not."""
+    try:
+        return json.loads(cache_file(config.cache_folder, config.runsc or runsc).read_text())
+    except (OSError, ValueError):
+        return {}
 
 
 def probe(ground) -> float:

@@ -165,30 +165,47 @@ def drop_privileges(uid):
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_DUMPABLE) failed")
 
 
-def filter_calls():
+class Filter:
+    """The system-call filter as the kernel takes it, made once, before any fork."""
+
+    def __init__(self):
+        arch, clone, denied = NUMBERS[platform.machine()]
+        code = filter_program(arch, clone, [int(n) for n in denied.split()])
+        raw = b"".join(struct.pack("HBBI", *line) for line in code)
+        self.code = ctypes.create_string_buffer(raw, len(raw))
+        address = ctypes.addressof(self.code)
+        self.head = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(code), address))
+        self.pointer = ctypes.c_void_p(ctypes.addressof(self.head))
+
+
+def filter_calls(calls):
     """Give up new privileges for good and refuse the calls in DENIED with EPERM."""
     if LIBC.prctl(38, 1, 0, 0, 0) != 0:  # PR_SET_NO_NEW_PRIVS
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_NO_NEW_PRIVS) failed")
-    arch, clone, denied = NUMBERS[platform.machine()]
-    code = filter_program(arch, clone, [int(n) for n in denied.split()])
-    raw = b"".join(struct.pack("HBBI", *line) for line in code)
-    buffer = ctypes.create_string_buffer(raw, len(raw))
-    head = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(code), ctypes.addressof(buffer)))
-    pointer = ctypes.c_void_p(ctypes.addressof(head))
-    if LIBC.prctl(22, 2, pointer, 0, 0) != 0:  # PR_SET_SECCOMP, SECCOMP_MODE_FILTER
+    if LIBC.prctl(22, 2, calls.pointer, 0, 0) != 0:  # PR_SET_SECCOMP, SECCOMP_MODE_FILTER
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_SECCOMP) failed")
 
 
 def filter_program(arch, clone, denied):
-    """Write the filter as (code, jump if true, jump if false, operand) lines of classic BPF."""
+    """Write the filter as (code, jump if true, jump if false, operand) lines of classic BPF.
+
+    Short, since gVisor compiles it anew for each program: one line for each denied call, with a
+    jump to the common answer at the end.
+    """
     load, equal, bits, at_least, answer = 0x20, 0x15, 0x45, 0x35, 0x06
-    refuse, missing, allow, kill = 0x50000 | EPERM, 0x50000 | ENOSYS, 0x7FFF0000, 0x80000000
+    allow, refuse, missing, kill = 0x7FFF0000, 0x50000 | EPERM, 0x50000 | ENOSYS, 0x80000000
     namespaces = NEW_MOUNTS | NEW_IPC | NEW_USER | NEW_PIDS | NEW_NET | NEW_UTS | NEW_CGROUP
-    lines = [(load, 0, 0, 4), (equal, 1, 0, arch), (answer, 0, 0, kill), (load, 0, 0, 0)]
-    lines += [(at_least, 0, 1, 0x40000000), (answer, 0, 0, refuse)]  # the x32 numbers
-    lines += [(equal, 0, 1, CLONE3), (answer, 0, 0, missing)]
+    answers = [allow, refuse, missing, kill]
+    count = len(denied) + 8  # lines before the answers
+
+    def to(result, line):
+        return count + answers.index(result) - line - 1
+
+    lines = [(load, 0, 0, 4), (equal, 0, to(kill, 1), arch), (load, 0, 0, 0)]
+    lines += [(at_least, to(refuse, 3), 0, 0x40000000)]  # the x32 numbers
+    lines += [(equal, to(missing, 4), 0, CLONE3)]
     for number in denied:
-        lines += [(equal, 0, 1, number), (answer, 0, 0, refuse)]
-    lines += [(equal, 0, 3, clone), (load, 0, 0, 16), (bits, 0, 1, namespaces)]
-    lines += [(answer, 0, 0, refuse), (answer, 0, 0, allow)]
-    return lines
+        lines += [(equal, to(refuse, len(lines)), 0, number)]
+    lines += [(equal, 0, to(allow, len(lines)), clone), (load, 0, 0, 16)]
+    lines += [(bits, to(refuse, len(lines)), to(allow, len(lines)), namespaces)]
+    return lines + [(answer, 0, 0, result) for result in answers]

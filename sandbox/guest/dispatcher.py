@@ -26,6 +26,7 @@ from child import Child  # noqa: E402
 
 HEAD = struct.Struct(">II")
 FRAME_BYTES = 256 << 20
+READ_BYTES = 1 << 16  # more makes malloc map and unmap memory for each read
 SWEEP_SECONDS = 0.1
 PRELOADED = {"n": ("numpy",), "m": ("numpy", "math_verify")}  # first letter of a kind -> packages
 
@@ -67,7 +68,7 @@ class Dispatcher:
     # -- the host -------------------------------------------------------------------------------
 
     def read_orders(self):
-        chunk = os.read(0, 1 << 20)
+        chunk = os.read(0, READ_BYTES)
         if not chunk:
             self.leave()
         self.inbox += chunk

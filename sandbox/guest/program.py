@@ -19,6 +19,7 @@ FILE = "program.py"
 MEMORY_FAILED = 86  # exit code that the host reads
 WRITE, EXIT, READ = os.write, os._exit, os.read  # as they were before the program could change them
 ISINSTANCE, SETTRACE, TYPE_ERROR = isinstance, sys.settrace, TypeError
+READ_BYTES = 1 << 16  # more makes malloc map and unmap memory for each read
 DETAIL_CHARACTERS = 2000
 
 
@@ -46,7 +47,7 @@ class Lines:
         """Read one line and decode it; None at the end of the stream."""
         parts = [self.buffer]
         while b"\n" not in parts[-1]:
-            chunk = READ(REQUESTS, 1 << 20)
+            chunk = READ(REQUESTS, READ_BYTES)
             if not chunk:
                 return None
             parts.append(chunk)

@@ -44,6 +44,7 @@ class Template:
         self.pids = {}  # pid -> number of the program
         self.endings = {}  # pid -> pipe on which its init tells how the program ended
         self.folders = {}  # pid -> temporary directory, in the tier without mounts
+        self.filter = confine.Filter()
         self.base_bytes, self.resident_bytes = own_bytes()
 
     def run(self):
@@ -118,7 +119,7 @@ class Template:
             if self.isolated:
                 confine.one_processor(message["uid"])
                 confine.drop_privileges(message["uid"])
-            confine.filter_calls()
+            confine.filter_calls(self.filter)
             clean_environment()
             gc.enable()
             os.write(program.REPLIES, CONFINED)
