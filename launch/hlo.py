@@ -105,12 +105,16 @@ class Instruction:
             ids = np.arange(math.prod(sizes)).reshape(sizes)
             ids = ids.transpose(order) if order else ids
             return tuple(int(n) for n in ids.reshape(shape)[0])
-        meshed = re.match(r"mesh\[([^\]]*)\] \{([^}]*)\}", text)
+        order = r"(?:, device_ids=\(\[([\d,]+)\]T\(([\d,]+)\)\))?"
+        meshed = re.match(r"mesh\[([^\]]*)\]" + order + r" \{([^}]*)\}", text)
         if meshed:
             axes = re.findall(r"'([^']+)'=(\d+)", meshed.group(1))
             ids = np.arange(math.prod(int(size) for _, size in axes))
+            if meshed.group(2):
+                ids = ids.reshape(_integers(meshed.group(2)))
+                ids = ids.transpose(_integers(meshed.group(3)))
             ids = ids.reshape([int(size) for _, size in axes])
-            chosen = re.findall(r"'([^']+)'", meshed.group(2))
+            chosen = re.findall(r"'([^']+)'", meshed.group(4))
             cut = tuple(slice(None) if name in chosen else 0 for name, _ in axes)
             return tuple(int(n) for n in ids[cut].reshape(-1))
         if not text or text.startswith("{}"):

@@ -217,9 +217,11 @@ def _partition(rows, config: LearnConfig, mesh) -> dict[str, jax.Array]:
 def _logps(params, rows, plan: _Plan) -> tuple[jax.Array, jax.Array]:
     """Give log-probability and entropy at each target; the first token of a row has none."""
     rows = jax.lax.with_sharding_constraint(rows, plan.rows)
+    mesh = plan.rows.mesh
     hidden_BTD = transformer.forward(
-        params, plan.model, rows["tokens"], rows["positions"], rows["segments"]
+        params, plan.model, rows["tokens"], rows["positions"], rows["segments"], mesh
     )
+    params = heads.gathered(params, plan.model, mesh)  # once, and not for every chunk
     logps_BT, entropy_BT = heads.token_logps(
         params,
         plan.model,

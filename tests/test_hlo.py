@@ -176,6 +176,7 @@ def test_steps_of_an_asynchronous_gather_count_once():
         ("replica_groups={}", (0, 1, 2, 3)),
         ("replica_groups=mesh['x'=2,'y'=2] {'x'}", (0, 2)),
         ("replica_groups=mesh['x'=2,'y'=2] {'x','y'}", (0, 1, 2, 3)),
+        ("replica_groups=mesh['x'=2,'y'=2], device_ids=([2,2]T(1,0)) {'x'}", (0, 1)),
     ],
 )
 def test_first_group_of_every_notation(text, group):

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from spade_jax import records
-from spade_jax.policy import transformer
+from spade_jax.policy import layout, transformer
 
 
 def logits(
@@ -35,6 +35,13 @@ def logits(
         if config.role_head == "lowrank":
             scores = scores + _lowrank(params["head"], hidden, roles)
     return transformer.cap(scores, config.logit_softcap)
+
+
+def gathered(params: dict, config: transformer.ModelConfig, mesh: jax.sharding.Mesh | None) -> dict:
+    """Bring what `token_logps` reads to every part of the batch, see `layout.gathered`."""
+    names = ["embed"] if config.tied_embeddings else []
+    used = {name: params[name] for name in (*names, "head") if name in params}
+    return params | layout.gathered(used, transformer.AXES, config.compute_dtype, mesh)
 
 
 def token_logps(

@@ -17,6 +17,8 @@ RULES = {
     "vocab": "tensor",
     "experts": EXPERT,
     "layers": None,
+    "stream": "tensor",  # tokens of the residual stream between layers
+    "width": None,  # "embed" of weights that were gathered
     "channels": None,
     "norm": None,
     "roles": None,

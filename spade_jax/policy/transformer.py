@@ -21,7 +21,7 @@ import numpy as np
 from flax import nnx
 
 from spade_jax import records
-from spade_jax.policy import blocks, rotary, sizes
+from spade_jax.policy import blocks, layout, rotary, sizes
 
 _MASKED = -1e30  # finite, so that a row with nothing to attend gives numbers and not NaN
 
@@ -85,6 +85,7 @@ def forward(
     tokens_BT: jax.Array,
     positions_BT: jax.Array,
     segments_BT: jax.Array,
+    mesh: jax.sharding.Mesh | None = None,
 ) -> jax.Array:
     """Run the trunk over packed or padded rows.
 
@@ -94,11 +95,12 @@ def forward(
         positions_BT: position of each token within its own sequence, from 0.
         segments_BT: sequence number within the row, 0 for padding. A token attends to earlier
             tokens of the row with its own number, so rows may be packed and padded on any side.
+        mesh: that rows and parameters are cut over; None leaves the layout to the partitioner.
     Returns:
         hidden_BTD after the final norm, in the compute dtype. Padding gives finite numbers
         without meaning.
     """
-    return scan_layers(params, config, tokens_BT, positions_BT, segments_BT)[0]
+    return _walk(params, config, tokens_BT, positions_BT, segments_BT, None, mesh)[0]
 
 
 def scan_layers(
@@ -256,24 +258,32 @@ def _size(build: Callable[[], dict]) -> int:
     return sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(build)))
 
 
-def _walk(params, config, tokens_BT, positions_BT, segments_BT, keep):
+def _walk(params, config, tokens_BT, positions_BT, segments_BT, keep, mesh=None):
     """Scan over the layers: hidden_BTD behind the final norm, and what `keep` gives of each."""
     mask_BTT, apart_TT = _causal(segments_BT)
 
     def layer(hidden_BTD, layer_params):
+        layer_params = _gathered(config, layer_params, mesh)
         module = block(config, layer_params)
         q_BTHC, k_BTKC, v_BTKC = module.project(hidden_BTD, positions_BT)
         seen_BTT = module.sees(mask_BTT, apart_TT)
         attended_BTHC = attend(q_BTHC, k_BTKC, v_BTKC, seen_BTT, config.attention_softcap)
         kept = keep and keep(module, hidden_BTD, attended_BTHC, k_BTKC, v_BTKC)
-        return module.finish(hidden_BTD, attended_BTHC), kept
+        return layout.stream(module.finish(hidden_BTD, attended_BTHC), mesh), kept
 
     if config.remat == "full":
         layer = jax.checkpoint(layer, prevent_cse=False)  # scan already keeps the two passes apart
     with precision(config):
-        embedded_BTD = embed(params, config, tokens_BT)
+        embedded_BTD = layout.stream(embed(params, config, tokens_BT), mesh)
         hidden_BTD, kept = jax.lax.scan(layer, embedded_BTD, stacked(params, config))
     return final_norm(params, config, hidden_BTD), kept
+
+
+def _gathered(config, layer_params, mesh):
+    """Gather a layer's weights; `kind` is no parameter."""
+    layer_params = dict(layer_params)
+    kind = {name: layer_params.pop(name) for name in ("kind",) if name in layer_params}
+    return layout.gathered(layer_params, AXES["layers"], config.compute_dtype, mesh) | kind
 
 
 def _causal(segments_BT: jax.Array) -> tuple[jax.Array, jax.Array]:

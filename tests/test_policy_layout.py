@@ -1,0 +1,68 @@
+"""Over a mesh, layers move weights and not activations, and give the numbers of one device."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from launch import cost, hlo
+from spade_jax.policy import sharding, transformer
+
+CONFIG = transformer.ModelConfig(
+    vocab_size=64,
+    layers=3,
+    width=64,
+    heads=4,
+    kv_heads=2,
+    head_dim=16,
+    mlp_width=96,
+    remat="full",
+)
+
+
+def loss(params, tokens_BT, mesh):
+    positions = jnp.broadcast_to(jnp.arange(tokens_BT.shape[1]), tokens_BT.shape)
+    segments = jnp.ones_like(tokens_BT)
+    hidden = transformer.forward(params, CONFIG, tokens_BT, positions, segments, mesh)
+    return jnp.square(hidden).mean()
+
+
+def compiled(tokens, mesh):
+    places = sharding.param_shardings(CONFIG, mesh)
+    shapes = jax.eval_shape(lambda key: transformer.init(CONFIG, key), jax.random.key(0))
+    params = jax.tree.map(
+        lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place), shapes, places
+    )
+    rows = jax.ShapeDtypeStruct((8, tokens), jnp.int32, sharding=sharding.batch_sharding(mesh))
+    gradient = jax.jit(jax.grad(functools.partial(loss, mesh=mesh)), out_shardings=places)
+    return gradient.lower(params, rows).compile()
+
+
+def moved_in_layers(program):
+    """Bytes that collectives inside the loops over layers exchange, and their kinds."""
+    works = cost.works(hlo.parse(program.as_text()))
+    inside = [work for work in works if work.collective and work.times >= CONFIG.layers]
+    kinds = {work.collective.kind for work in inside}
+    return sum(work.times * work.collective.bytes for work in inside), kinds
+
+
+def test_what_layers_move_does_not_grow_with_tokens():
+    mesh = sharding.make_mesh(fsdp=8)
+    short, kinds = moved_in_layers(compiled(32, mesh))
+    assert "all-gather" in kinds and "all-to-all" not in kinds
+    assert moved_in_layers(compiled(64, mesh))[0] == short
+
+
+@pytest.mark.parametrize("sizes", [{"fsdp": 8}, {"fsdp": 4, "tensor": 2}])
+def test_gathered_layers_give_the_gradient_of_one_device(sizes):
+    params = transformer.init(CONFIG, jax.random.key(0))
+    tokens = np.random.default_rng(0).integers(0, 64, (8, 16))
+    alone = jax.jit(jax.grad(functools.partial(loss, mesh=None)))(params, tokens)
+    mesh = sharding.make_mesh(**sizes)
+    spread = jax.device_put(params, sharding.param_shardings(CONFIG, mesh))
+    rows = jax.device_put(tokens, sharding.batch_sharding(mesh))
+    cut = jax.jit(jax.grad(functools.partial(loss, mesh=mesh)))(spread, rows)
+    for a, b in zip(jax.tree.leaves(alone), jax.tree.leaves(cut), strict=True):
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-4, atol=1e-6)
