@@ -36,23 +36,22 @@ class Machine:
         self.words = words
         self.chat = chat.Chat(words)
         self.domain = domains.get(config.setting)
-        self.sampler = sampler.Sampler(
-            model,
-            end_ids=self.chat.end_ids,
-            max_length=max(config.batch.row_tokens, config.rollout.context_tokens),
-        )
+        self.sampler = make_sampler(config, model, self.chat)
         self.corpus = open_corpus(config)
         self.crew = crew
 
     def generate(
         self, params: Any, role: int, temperature: float, max_tokens: int
     ) -> Callable[[list, list], list[records.Reply]]:
-        """Bind the sampler: (prompts, sampler seeds) -> replies in order."""
+        """Bind the sampler: (prompts, sampler seeds) -> replies in order.
+
+        The cache lives as long as what is returned: a later turn computes its observation only.
+        """
         sampling = sampler.SamplingConfig(temperature=temperature, max_tokens=max_tokens)
+        session = self.sampler.session(params)
 
         def write(prompts: list, sampler_seeds: list) -> list[records.Reply]:
-            roles = [role] * len(prompts)
-            return self.sampler.generate(params, prompts, roles, sampler_seeds, sampling)
+            return session.generate(prompts, [role] * len(prompts), sampler_seeds, sampling)
 
         return write
 
@@ -198,6 +197,23 @@ def make_mesh(config: settings.RunConfig) -> jax.sharding.Mesh:
     """Arrange this program's devices as the configuration says."""
     sizes = config.mesh
     return sharding.make_mesh(sizes.data, sizes.fsdp, sizes.tensor, sizes.expert)
+
+
+def make_sampler(
+    config: settings.RunConfig, model: transformer.ModelConfig, rendering: chat.Chat
+) -> sampler.Sampler:
+    """Fix the shapes of sampling: the usual numbers of sequences below the most that are wanted."""
+    most = config.sampler.sequences
+    smaller = [size for size in (16, 64, 128, 256) if size < most]
+    return sampler.Sampler(
+        model,
+        end_ids=rendering.end_ids,
+        max_length=max(config.batch.row_tokens, config.rollout.context_tokens),
+        batch_buckets=(*smaller, most),
+        rows=config.sampler.rows or None,
+        weight_bits=config.sampler.weight_bits,
+        cache_bits=config.sampler.cache_bits,
+    )
 
 
 def fit_vocabulary(

@@ -42,6 +42,25 @@ class PolicyConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class SamplerConfig:
+    """Speed and memory of sampling; replies depend on the bits only, up to rounding."""
+
+    sequences: int = 512  # sampled at a time at most
+    rows: int = 0  # sequences whose cache waits for the next turn; 0 means `sequences`
+    weight_bits: int = 16  # 8 rounds the layers' matrices, 16 keeps them as they are
+    cache_bits: int = 16  # 8 rounds keys and values, 16 keeps policy.model.compute_dtype
+
+    def __post_init__(self):
+        if self.sequences < 1:
+            raise ValueError(f"sampler.sequences={self.sequences}: set it to at least 1.")
+        if self.rows and self.rows < self.sequences:
+            raise ValueError(
+                f"sampler.rows={self.rows} are fewer than sampler.sequences={self.sequences}. Set "
+                "rows to at least as many, or to 0."
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class SandboxConfig:
     """The fleet on this host."""
 
@@ -94,6 +113,7 @@ class RunConfig:
     seed_environments: str = "experiments/seed_environments"
     mesh: MeshConfig = MeshConfig()
     policy: PolicyConfig = PolicyConfig()
+    sampler: SamplerConfig = SamplerConfig()
     sandbox: SandboxConfig = SandboxConfig()
     warmstart: WarmstartConfig = WarmstartConfig()
     corpus: corpus.CorpusConfig | None = None

@@ -7,9 +7,10 @@ import pytest
 import test_policy_transformer as reference
 
 from spade_jax import records
-from spade_jax.policy import decode, heads, sampler, transformer
+from spade_jax.policy import cache, decode, draw, heads, sampler, transformer
 
 END = 2
+SIX = sampler.SamplingConfig(max_tokens=6)
 LOGPS = jax.jit(heads.token_logps, static_argnums=(1, 6))
 
 
@@ -118,20 +119,154 @@ def test_seeds_decide_the_reply(engine, params):
     assert len({reply.ids for reply in first}) > 2
 
 
-class CountingSampler(sampler.Sampler):
-    """Counts the prompts it prefills."""
-
-    prefilled = 0
-
-    def _prefill(self, params, prompts):
-        self.prefilled += len(prompts)
-        return super()._prefill(params, prompts)
+def test_equal_prompts_are_computed_once(params):
+    engine = sampler.Sampler(tiny_config(), end_ids=(END,), max_length=48, batch_buckets=(8,))
+    session = engine.session(params)
+    session.generate([(5, 6, 7), (8, 9)] * 4, [1] * 8, range(8), SIX)
+    assert session.prefilled == 2 + 1  # the last token of a prompt goes through the first step
 
 
-def test_equal_prompts_of_a_role_are_prefilled_once(params):
-    engine = CountingSampler(tiny_config(), end_ids=(END,), max_length=48, batch_buckets=(8,))
-    generate(engine, params, [(5, 6, 7), (8, 9)] * 4, roles=[1] * 8)
-    assert engine.prefilled == 2
+def converse(session, prompts, seeds, observations, turns=3):
+    """Play turns: each prompt is the former one, its reply and an observation."""
+    prompts, said = list(prompts), []
+    for turn in range(turns):
+        replies = session.generate(prompts, [1] * len(prompts), seeds, SIX)
+        said.append(replies)
+        prompts = [
+            (*prompt, *reply.ids, *observation, 4 + turn)
+            for prompt, reply, observation in zip(prompts, replies, observations, strict=True)
+        ]
+    return said
+
+
+def test_later_turns_compute_their_observation_only_and_sample_the_same(engine, params):
+    prompts, observations = make_prompts(5, longest=9, seed=6), make_prompts(5, longest=3, seed=7)
+    kept = engine.session(params)
+    said = converse(kept, prompts, range(5), observations)
+    computed = kept.prefilled
+    history = [list(prompt) for prompt in prompts]
+    assert computed == (
+        sum(len(prompt) - 1 for prompt in prompts)
+        # the last token of each reply and of each observation go through other programs
+        + 2 * sum(len(observation) + 1 for observation in observations)
+    )
+    for turn, replies in enumerate(said):
+        fresh = engine.generate(params, history, [1] * 5, range(5), SIX)
+        assert [reply.ids for reply in fresh] == [reply.ids for reply in replies]
+        for one, other in zip(fresh, replies, strict=True):
+            np.testing.assert_allclose(one.logps, other.logps, atol=1e-5)
+        for place, reply in enumerate(replies):
+            history[place] += [*reply.ids, *observations[place], 4 + turn]
+
+
+def test_plays_of_a_group_copy_the_prompt_of_the_first(engine, params):
+    prompt = tuple(range(3, 20))
+    session = engine.session(params)
+    replies = session.generate([prompt] * 8, [1] * 8, range(8), SIX)
+    assert session.prefilled == 16
+    longer = session.generate([(*prompt, 21), (*prompt, 22)], [1, 1], [0, 1], SIX)
+    assert session.prefilled == 16  # both begin like rows that are there, and add one token
+    fresh = engine.generate(params, [(*prompt, 21), (*prompt, 22)], [1, 1], [0, 1], SIX)
+    assert [r.ids for r in longer] == [r.ids for r in fresh]
+    alone = engine.generate(params, [prompt], [1], [3], SIX)[0]
+    assert alone.ids == replies[3].ids
+
+
+def test_more_conversations_than_rows_lose_their_cache_and_nothing_else(engine, params):
+    prompts, observations = make_prompts(19, longest=9, seed=8), [(5, 6)] * 19
+    said = converse(engine.session(params), prompts, range(19), observations, turns=2)
+    for index in (0, 7, 18):
+        alone = converse(
+            engine.session(params), [prompts[index]], [index], [observations[index]], turns=2
+        )
+        assert [turn[0].ids for turn in alone] == [turn[index].ids for turn in said]
+
+
+def test_other_parameters_forget_the_cache(engine, params):
+    prompts = make_prompts(3, seed=9)
+    session = engine.session(params)
+    first = session.generate(prompts, [0] * 3, range(3), SIX)
+    computed = session.prefilled
+    other = {**params, "embed": params["embed"][::-1]}
+    session.update(other)
+    second = session.generate(prompts, [0] * 3, range(3), SIX)
+    assert session.prefilled == 2 * computed
+    assert second == engine.generate(other, prompts, [0] * 3, range(3), SIX) != first
+
+
+def test_each_row_has_settings_of_its_own(engine, params):
+    prompts = make_prompts(4, seed=10)
+    settings = [
+        sampler.SamplingConfig(max_tokens=6, temperature=0.0),
+        sampler.SamplingConfig(max_tokens=3),
+        sampler.SamplingConfig(max_tokens=6, temperature=0.5, top_k=2),
+        sampler.SamplingConfig(max_tokens=5, top_p=0.5),
+    ]
+    mixed = engine.generate(params, prompts, [1] * 4, range(4), settings)
+    for index, one in enumerate(settings):
+        alone = engine.generate(params, [prompts[index]] * 4, [1] * 4, [index] * 4, one)[0]
+        assert alone.ids == mixed[index].ids
+        np.testing.assert_allclose(alone.logps, mixed[index].logps, atol=1e-5)
+
+
+def test_in_equal_shapes_neighbours_change_no_bit(params):
+    engine = sampler.Sampler(
+        tiny_config(), end_ids=(END,), max_length=32, batch_buckets=(8,), prefill_rows=1
+    )
+    prompts = make_prompts(8, longest=12, seed=11)
+    together = generate(engine, params, prompts, roles=[1] * 8)
+    for index in (0, 3, 7):
+        alone = generate(engine, params, prompts[index : index + 1], [index], [1])[0]
+        assert alone == together[index]
+
+
+def test_a_stop_text_ends_the_reply_with_the_token_that_completes_it(params):
+    def text_of(ids):
+        return "".join(chr(97 + i) for i in ids)
+
+    engine = sampler.Sampler(
+        tiny_config(), end_ids=(END,), max_length=48, batch_buckets=(8,), text_of=text_of
+    )
+    prompts = make_prompts(8, seed=12)
+    free = generate(engine, params, prompts)
+    stop = text_of(free[0].ids[2:4])
+    cut = generate(engine, params, prompts, stop=(stop,))
+    assert cut[0].stopped and len(cut[0].ids) <= 4 and text_of(cut[0].ids).endswith(stop)
+    for one, other in zip(free, cut, strict=True):
+        assert one.ids[: len(other.ids)] == other.ids
+        assert len(one.ids) == len(other.ids) or text_of(other.ids).endswith(stop)
+
+
+@pytest.mark.parametrize(("option", "most"), [("weight_bits", 0.05), ("cache_bits", 0.05)])
+def test_eight_bits_change_log_probs_a_little(params, option, most):
+    # Rounding to 1/127 of the largest entry: relative errors of some 0.4%, on log-probs of 1 to 4.
+    exact = sampler.Sampler(tiny_config(), end_ids=(END,), max_length=48, batch_buckets=(8,))
+    rounded = sampler.Sampler(
+        tiny_config(), end_ids=(END,), max_length=48, batch_buckets=(8,), **{option: 8}
+    )
+    prompts = make_prompts(8, seed=13)
+    gaps = []
+    for one, other in zip(
+        generate(exact, params, prompts), generate(rounded, params, prompts), strict=True
+    ):
+        same = 0
+        while same < min(len(one.ids), len(other.ids)) and one.ids[same] == other.ids[same]:
+            same += 1
+        gaps += np.abs(np.subtract(one.logps[:same], other.logps[:same])).tolist()
+    assert len(gaps) > 20
+    assert 0 < np.mean(gaps) < most
+
+
+def test_long_prompts_are_computed_in_pieces(params):
+    engine = sampler.Sampler(
+        tiny_config(), end_ids=(END,), max_length=48, batch_buckets=(4,), prompt_buckets=(4, 8)
+    )
+    prompts = make_prompts(4, longest=30, seed=14)
+    for index, reply in enumerate(generate(engine, params, prompts)):
+        expected = trainer_logps(params, prompts[index], reply, index % 2)
+        np.testing.assert_allclose(reply.logps, expected, atol=1e-5)
+    widths = {shape[1][1] for shape in engine.shapes if shape[0] == "extend"}
+    assert widths <= {4, 8}
 
 
 def test_a_reply_stops_at_each_end_token_and_keeps_it(params):
@@ -154,13 +289,23 @@ def test_limits_count_the_prompt_and_a_full_prompt_gets_an_empty_reply(params):
     assert replies[2] == replies[3] == records.Reply(ids=(), logps=(), stopped=False)
 
 
+def choose(scores_BV, temperature=1.0, top_k=0, top_p=1.0):
+    """Draw from each row at settings of its own, given as a number or a list."""
+    rows = scores_BV.shape[0]
+    shape = draw.Shape(
+        temperatures_B=jnp.broadcast_to(jnp.float32(temperature), rows),
+        top_k_B=jnp.broadcast_to(jnp.int32(top_k), rows),
+        top_p_B=jnp.broadcast_to(jnp.float32(top_p), rows),
+    )
+    seeds = jnp.arange(rows, dtype=jnp.uint32)
+    return draw.choose(scores_BV, seeds, jnp.zeros(rows, jnp.int32), shape, truncated=True)
+
+
 def test_truncated_log_probs_are_those_of_the_truncated_distribution():
     # Probabilities .5, .3, .15, .05. top_k 3 renormalises to .526, .316, .158; top_p .8 of those
     # keeps two, .526 + .316 = .842 >= .8, and gives .625 and .375.
     scores_BV = jnp.log(jnp.array([[0.15, 0.5, 0.05, 0.3]] * 400))
-    shape = decode.Truncation(temperature=1.0, top_k=3, top_p=0.8)
-    seeds, steps = jnp.arange(400, dtype=jnp.uint32), jnp.zeros(400, jnp.int32)
-    ids_B, logps_B = decode.choose(scores_BV, seeds, steps, shape, "truncated")
+    ids_B, logps_B = choose(scores_BV, top_k=3, top_p=0.8)
     assert set(ids_B.tolist()) == {1, 3}
     expected = np.where(ids_B == 1, np.log(0.625), np.log(0.375))
     np.testing.assert_allclose(logps_B, expected, rtol=1e-5)
@@ -172,22 +317,39 @@ def test_draws_follow_the_probabilities():
     # 4,000 draws: the standard error of each share is at most .008.
     probabilities = np.array([0.1, 0.0, 0.6, 0.3])
     scores_BV = jnp.broadcast_to(jnp.log(jnp.asarray(probabilities)), (4000, 4))
-    shape = decode.Truncation(temperature=1.0, top_k=0, top_p=1.0)
-    seeds, steps = jnp.arange(4000, dtype=jnp.uint32), jnp.full(4000, 3)
-    ids_B, _ = decode.choose(scores_BV, seeds, steps, shape, "full")
+    ids_B, _ = choose(scores_BV)
     shares = np.bincount(ids_B, minlength=4) / 4000
     np.testing.assert_allclose(shares, probabilities, atol=0.03)
     assert shares[1] == 0
 
 
-def test_a_second_call_compiles_nothing_and_transfers_only_in_the_open(engine, params):
+def compiled() -> list[int]:
+    """How many shapes of each program exist."""
+    return [decode.advance._cache_size(), decode.extend._cache_size(), cache.compiled()]
+
+
+def test_an_equal_call_compiles_nothing_and_transfers_only_in_the_open(engine, params):
     prompts = make_prompts(19, seed=2)
     generate(engine, params, prompts)
-    before = decode.advance._cache_size(), decode.prefill._cache_size(), len(engine.shapes)
+    before = compiled(), len(engine.shapes)
     with jax.transfer_guard("disallow"):
-        generate(engine, params, prompts, seeds=range(50, 69))
-    after = decode.advance._cache_size(), decode.prefill._cache_size(), len(engine.shapes)
-    assert after[:2] == before[:2]
+        generate(engine, params, prompts)
+    assert (compiled(), len(engine.shapes)) == before
+
+
+def test_the_buckets_bound_the_shapes_whatever_is_sampled(engine, params):
+    # Batches of 2, 4 or 8; caches of 32 or 48 places; calls of 8 or 16 steps (6 and 12 tokens).
+    for seed in range(4):
+        prompts = make_prompts(19, longest=30, seed=20 + seed)
+        generate(engine, params, prompts, seeds=range(seed, 19 + seed))
+    advance = {shape[1:] for shape in engine.shapes if shape[0] == "advance"}
+    assert advance <= {
+        (size, places, steps, truncated)
+        for size in (2, 4, 8)
+        for places in (32, 48)
+        for steps in (8, 16)
+        for truncated in (False, True)
+    }
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])

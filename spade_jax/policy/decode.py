@@ -1,310 +1,362 @@
-"""The programs behind `sampler`: slots with a key-value cache, filled, advanced and compacted.
+"""The programs behind the sampler: lay out the weights, extend sequences, advance them.
 
-Comes in: parameters and slots. Goes out: slots and the tokens they emitted. All slots write the
-cache at one common place that moves around a ring of W places, so a write is a slice and not a
-scatter, and a slot can be filled at any time: its prompt goes into the places just behind the
-common one. Attention does not care about the order of places, because keys carry their rotary
-position. A slot's last token is not in the cache yet; the next step puts it there.
+Comes in: parameters, the cache of some rows, tokens. Goes out: the tokens that were sampled and
+what belongs into the cache behind them. Neither program changes the cache it reads: new keys and
+values collect in a small buffer with one common place per step, so that a write is a slice and not
+a scatter, and `cache.write` puts the buffer behind the rows once per call. Where one token
+a row is computed, layers are unrolled: a scan would copy each layer's weights and cache out of a
+stack at every step. A sequence's last token is not in the cache yet; the next call puts it there.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from spade_jax.policy import heads, transformer
+from spade_jax.policy import cache as caches
+from spade_jax.policy import draw, heads, transformer
 
-_MASKED = -1e30  # finite: an empty slot attends to nothing and must give numbers
+_MASKED = -1e30  # finite: a row without content attends to nothing and must give numbers
+_WHOLE, _SCALE = "whole", "scale_of_whole"  # of a matrix that is rounded to 8 bits
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Slots:
-    """Sequences in the making."""
+class Rows:
+    """Sequences in the making; those with nothing left to sample are padding."""
 
-    keys_LBKCW: jax.Array  # places last: products over few rows are faster this way on CPU
-    values_LBKWC: jax.Array
-    cursor: jax.Array  # int32, place of the next write, 0 .. W-1
-    tokens_B: jax.Array  # last token of each slot, not in the cache
+    tokens_B: jax.Array  # last token of each, not in the cache
     lengths_B: jax.Array  # tokens in the cache = position of the last token
     steps_B: jax.Array  # tokens sampled so far
-    limits_B: jax.Array  # most tokens to sample
+    limits_B: jax.Array  # most tokens to sample; at most steps_B where nothing is to be sampled
     roles_B: jax.Array
     seeds_B: jax.Array  # uint32
-    active_B: jax.Array  # False where a slot is finished or free
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Arrivals:
-    """Sequences to be put into slots; R of them over U distinct prompts."""
-
-    slots_R: jax.Array  # slot of each; B, out of range, where a row is padding
-    prompts_R: jax.Array  # which of the U prefilled prompts it continues
-    tokens_R: jax.Array  # last token of the prompt, which the prefill leaves out
-    lengths_R: jax.Array  # tokens of the prompt before that
-    limits_R: jax.Array
-    roles_R: jax.Array
-    seeds_R: jax.Array
+    shape: draw.Shape
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Emitted:
-    """What the slots wrote during one call of `advance`; only the first `steps` rows count."""
+    """What the rows wrote during one call of `advance`; only the first `steps` entries count."""
 
     ids_TB: jax.Array
     logps_TB: jax.Array
-    live_TB: jax.Array  # False where the slot was finished and the entry means nothing
+    live_TB: jax.Array  # False where the row was finished and the entry means nothing
     steps: jax.Array
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Truncation:
-    """How the distribution is shaped before a token is drawn."""
-
-    temperature: jax.Array  # divides the logits, above 0
-    top_k: jax.Array  # 0 keeps all
-    top_p: jax.Array  # 1 keeps all
-
-
-@functools.partial(jax.jit, static_argnames=("config", "slots", "places"))
-def empty(config: transformer.ModelConfig, slots: int, places: int) -> Slots:
-    """Make free slots."""
-    shape = (config.layers, slots, config.kv_heads)
-    dtype = jnp.dtype(config.compute_dtype)
-    whole_B = jnp.zeros(slots, jnp.int32)
-    return Slots(
-        keys_LBKCW=jnp.zeros((*shape, config.head_dim, places), dtype),
-        values_LBKWC=jnp.zeros((*shape, places, config.head_dim), dtype),
-        cursor=jnp.int32(0),
-        tokens_B=whole_B,
-        lengths_B=whole_B,
-        steps_B=whole_B,
-        limits_B=whole_B,
-        roles_B=whole_B,
-        seeds_B=whole_B.astype(jnp.uint32),
-        active_B=whole_B.astype(bool),
-    )
-
-
-@functools.partial(jax.jit, static_argnames="config")
-def prefill(
-    params: dict, config: transformer.ModelConfig, tokens_UT: jax.Array, lengths_U: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """Compute keys_LUKCT and values_LUKTC of prompts that are padded on the left."""
-    width = tokens_UT.shape[1]
-    positions_UT = jnp.arange(width) - (width - lengths_U)[:, None]
-    segments_UT = (positions_UT >= 0).astype(jnp.int32)
-    positions_UT = jnp.maximum(positions_UT, 0)
-    _, (keys_LUTKC, values_LUTKC) = transformer.scan_layers(
-        params, config, tokens_UT, positions_UT, segments_UT, keep_cache=True
-    )
-    return keys_LUTKC.transpose(0, 1, 3, 4, 2), values_LUTKC.transpose(0, 1, 3, 2, 4)
-
-
-@functools.partial(jax.jit, donate_argnames="slots")
-def admit(
-    slots: Slots, keys_LUKCT: jax.Array, values_LUKTC: jax.Array, arrivals: Arrivals
-) -> Slots:
-    """Put arrivals into their slots, each with a copy of its prompt's cache."""
-    places = slots.keys_LBKCW.shape[-1]
-    spare = (places - keys_LUKCT.shape[-1], 0)
-    keys_LUKCW = jnp.pad(keys_LUKCT, [(0, 0)] * 4 + [spare])
-    values_LUKWC = jnp.pad(values_LUKTC, [(0, 0)] * 3 + [spare, (0, 0)])
-    keys_LUKCW = jnp.roll(keys_LUKCW, slots.cursor, axis=4)
-    values_LUKWC = jnp.roll(values_LUKWC, slots.cursor, axis=3)
-
-    def put(old, new, axis=0):
-        index = (slice(None),) * axis + (arrivals.slots_R,)
-        return old.at[index].set(new, mode="drop")
-
-    chosen_R = arrivals.prompts_R
-    return Slots(
-        keys_LBKCW=put(slots.keys_LBKCW, keys_LUKCW[:, chosen_R], 1),
-        values_LBKWC=put(slots.values_LBKWC, values_LUKWC[:, chosen_R], 1),
-        cursor=slots.cursor,
-        tokens_B=put(slots.tokens_B, arrivals.tokens_R),
-        lengths_B=put(slots.lengths_B, arrivals.lengths_R),
-        steps_B=put(slots.steps_B, jnp.zeros_like(arrivals.limits_R)),
-        limits_B=put(slots.limits_B, arrivals.limits_R),
-        roles_B=put(slots.roles_B, arrivals.roles_R),
-        seeds_B=put(slots.seeds_B, arrivals.seeds_R),
-        active_B=put(slots.active_B, True),
-    )
-
-
-@jax.jit
-def compact(slots: Slots, kept_R: jax.Array) -> Slots:
-    """Keep the slots kept_R, in that order, free where kept_R is out of range."""
-    inside_R = kept_R < slots.tokens_B.shape[0]
-    kept_R = jnp.where(inside_R, kept_R, 0)
-    per_slot = {
-        field.name: getattr(slots, field.name)[kept_R]
-        for field in dataclasses.fields(slots)
-        if field.name.endswith("_B")
-    }
-    per_slot["active_B"] &= inside_R
-    return Slots(
-        keys_LBKCW=slots.keys_LBKCW[:, kept_R],
-        values_LBKWC=slots.values_LBKWC[:, kept_R],
-        cursor=slots.cursor,
-        **per_slot,
-    )
-
-
-@functools.partial(jax.jit, static_argnames=("config", "steps", "kind"), donate_argnames="slots")
-def advance(
-    params: dict,
-    config: transformer.ModelConfig,
-    slots: Slots,
-    shape: Truncation,
-    end_ids_E: jax.Array,
-    stop_at: jax.Array,
-    *,
-    steps: int,
-    kind: str,
-) -> tuple[Slots, Emitted]:
-    """Sample up to `steps` tokens in every active slot.
+def lay_out(params: dict, config: transformer.ModelConfig, bits: int = 16) -> dict:
+    """Turn the parameters of `transformer.init` into those of `advance`.
 
     Args:
         params: as from `transformer.init`.
         config: the model's.
-        slots: the sequences.
-        shape: temperature and truncation.
-        end_ids_E: a slot that samples one of these is finished.
-        stop_at: return early once no more than this many slots are active.
-        steps: most tokens per slot in this call.
-        kind: "full", "truncated" or "greedy", see `choose`.
+        bits: 8 rounds the matrices of the layers to 8 bits, one scale per output; 16 keeps them.
+    Returns:
+        the same tree with "layers" a list of trees, one per layer.
     """
-    rows = slots.tokens_B.shape[0]
+    stacked = transformer.stacked(params, config)
+    indices = jax.device_put([np.int32(index) for index in range(config.layers)])
+    return {**params, "layers": [_pick(stacked, index, bits) for index in indices]}
 
-    def running(carry):
-        slots, emitted = carry
-        return (emitted.steps < steps) & (jnp.sum(slots.active_B) > stop_at)
 
-    def step(carry):
-        slots, emitted = carry
-        hidden_BD, slots = _decode(params, config, slots)
-        scores_BV = heads.logits(params, config, hidden_BD, slots.roles_B)
-        ids_B, logps_B = choose(scores_BV, slots.seeds_B, slots.steps_B, shape, kind)
-        row = emitted.steps
-        emitted = Emitted(
-            ids_TB=emitted.ids_TB.at[row].set(ids_B),
-            logps_TB=emitted.logps_TB.at[row].set(logps_B),
-            live_TB=emitted.live_TB.at[row].set(slots.active_B),
-            steps=row + 1,
-        )
-        ended_B = jnp.any(ids_B[:, None] == end_ids_E, axis=1)
-        steps_B = slots.steps_B + slots.active_B
-        active_B = slots.active_B & ~ended_B & (steps_B < slots.limits_B)
-        slots = dataclasses.replace(slots, tokens_B=ids_B, steps_B=steps_B, active_B=active_B)
-        return slots, emitted
-
-    nothing = Emitted(
-        ids_TB=jnp.zeros((steps, rows), jnp.int32),
-        logps_TB=jnp.zeros((steps, rows), jnp.float32),
-        live_TB=jnp.zeros((steps, rows), bool),
-        steps=jnp.int32(0),
+@functools.partial(jax.jit, static_argnames="bits")
+def _pick(stacked, index, bits):
+    layer = jax.tree.map(
+        lambda stack: jax.lax.dynamic_index_in_dim(stack, index, keepdims=False), stacked
     )
-    return jax.lax.while_loop(running, step, (slots, nothing))
+    return jax.tree_util.tree_map_with_path(_round, layer) if bits == 8 else layer
 
 
-def choose(
-    scores_BV: jax.Array, seeds_B: jax.Array, steps_B: jax.Array, shape: Truncation, kind: str
-) -> tuple[jax.Array, jax.Array]:
-    """Draw a token per row, with randomness from the row's seed and step only.
+@functools.partial(jax.jit, static_argnames=("config", "bits"))
+def extend(
+    params: dict,
+    config: transformer.ModelConfig,
+    past: caches.Cache | None,
+    tokens_UT: jax.Array,
+    starts_U: jax.Array,
+    *,
+    bits: int = 16,
+) -> caches.Cache:
+    """Compute what T more tokens of each row put into the cache.
+
+    The layers are scanned here: many tokens share a copy of the weights, and one layer compiles.
 
     Args:
-        scores_BV: float32 logits.
-        seeds_B: seed of each sequence.
-        steps_B: how many tokens each has sampled.
-        shape: temperature and truncation.
-        kind: "full" draws from softmax(scores / temperature). "truncated" first keeps the top_k
-            best, then of those the fewest best whose probability reaches top_p; tokens that tie
-            with the worst kept one are kept. "greedy" takes the best token.
+        params: as from `transformer.init`, never rounded.
+        config: the model's.
+        past: cache of the rows, None where every row starts at 0.
+        tokens_UT: tokens at positions starts_U and after, padded at the end.
+        starts_U: tokens that each row has in the cache.
+        bits: of the cache that is written, 8 or 16, see `cache.empty`.
     Returns:
-        ids_B, and logps_B under the distribution that was drawn from; for "greedy" under
-        softmax(scores).
+        T places; those of padding have no meaning.
     """
-    if kind == "greedy":
-        logps_BV = jax.nn.log_softmax(scores_BV)
-        ids_B = jnp.argmax(scores_BV, axis=1).astype(jnp.int32)
-        return ids_B, jnp.take_along_axis(logps_BV, ids_B[:, None], axis=1)[:, 0]
-    scores_BV = scores_BV / shape.temperature
-    if kind == "truncated":
-        scores_BV = _truncate(scores_BV, shape)
-    logps_BV = jax.nn.log_softmax(scores_BV)
-    keys_B = jax.vmap(lambda seed, step: jax.random.fold_in(jax.random.key(seed), step))(
-        seeds_B, steps_B
-    )
-    uniform_B = jax.vmap(jax.random.uniform)(keys_B)
-    # Inverse of the distribution function. A uniform below 1 times the total stays below the
-    # total in float32, so the first place above it exists and has a probability above 0.
-    below_BV = jnp.cumsum(jnp.exp(logps_BV), axis=1)
-    target_B1 = uniform_B[:, None] * below_BV[:, -1:]
-    ids_B = jnp.sum(below_BV <= target_B1, axis=1, dtype=jnp.int32)
-    return ids_B, jnp.take_along_axis(logps_BV, ids_B[:, None], axis=1)[:, 0]
+    rows, width = tokens_UT.shape
+    positions_UT = starts_U[:, None] + jnp.arange(width)
+    places = [positions_UT]
+    lasts = [positions_UT]  # the last place that each query may look at
+    if past is not None:
+        places.insert(0, jnp.broadcast_to(jnp.arange(past.places), (rows, past.places)))
+        lasts.insert(0, jnp.broadcast_to(starts_U[:, None] - 1, (rows, width)))
 
-
-def _decode(params, config, slots: Slots) -> tuple[jax.Array, Slots]:
-    """Put each slot's last token through the layers: hidden_BD and slots with a longer cache."""
-    places, cursor = slots.keys_LBKCW.shape[-1], slots.cursor
-    age_W = (cursor - jnp.arange(places)) % places
-    mask_BW = age_W <= slots.lengths_B[:, None]
-
-    def layer(carry, inputs):
-        hidden_B1D, keys_LBKCW, values_LBKWC = carry
-        layer_params, index = inputs
+    def layer(hidden_UTD, inputs):
+        layer_params, piece = inputs
         module = transformer.block(config, layer_params)
-        q_B1HC, k_B1KC, v_B1KC = module.project(hidden_B1D, slots.lengths_B[:, None])
-        k_1BKC1, v_1BK1C = k_B1KC.transpose(0, 2, 3, 1)[None], v_B1KC.transpose(0, 2, 1, 3)[None]
-        write = jax.lax.dynamic_update_slice
-        keys_LBKCW = write(keys_LBKCW, k_1BKC1, (index, 0, 0, 0, cursor))
-        values_LBKWC = write(values_LBKWC, v_1BK1C, (index, 0, 0, cursor, 0))
-        seen_BW, softcap = module.sees(mask_BW, age_W), config.attention_softcap
-        attended_B1HC = _attend(q_B1HC, keys_LBKCW[index], values_LBKWC[index], seen_BW, softcap)
-        return (module.finish(hidden_B1D, attended_B1HC), keys_LBKCW, values_LBKWC), None
+        q_UTHC, k_UTKC, v_UTKC = module.project(hidden_UTD, positions_UT)
+        new = _pack(k_UTKC, v_UTKC, bits)
+        pieces = [new] if piece is None else [piece, new]
+        views = _views(module, positions_UT, places, lasts)
+        attended_UTHC = _attend(q_UTHC, pieces, views, config.attention_softcap)
+        return module.finish(hidden_UTD, attended_UTHC), new
 
+    stacked = None
+    if past is not None:
+        pieces = [_layer(past, index) for index in range(config.layers)]
+        stacked = jax.tree.map(lambda *arrays: jnp.stack(arrays), *pieces)
     with transformer.precision(config):
-        hidden_B1D = transformer.embed(params, config, slots.tokens_B[:, None])
-        carry = (hidden_B1D, slots.keys_LBKCW, slots.values_LBKWC)
-        inputs = (transformer.stacked(params, config), jnp.arange(config.layers))
-        (hidden_B1D, keys_LBKCW, values_LBKWC), _ = jax.lax.scan(layer, carry, inputs)
-    hidden_BD = transformer.final_norm(params, config, hidden_B1D)[:, 0]
-    slots = dataclasses.replace(
-        slots,
-        keys_LBKCW=keys_LBKCW,
-        values_LBKWC=values_LBKWC,
-        cursor=(cursor + 1) % places,
-        lengths_B=slots.lengths_B + 1,
+        hidden_UTD = transformer.embed(params, config, tokens_UT)
+        inputs = (transformer.stacked(params, config), stacked)
+        _, fresh = jax.lax.scan(layer, hidden_UTD, inputs)
+    return _stack([jax.tree.map(operator.itemgetter(i), fresh) for i in range(config.layers)])
+
+
+@functools.partial(jax.jit, static_argnames=("config", "steps", "truncated"))
+def advance(
+    ready: dict,
+    config: transformer.ModelConfig,
+    past: caches.Cache,
+    rows: Rows,
+    end_ids_E: jax.Array,
+    stop_at: jax.Array,
+    *,
+    steps: int,
+    truncated: bool,
+) -> tuple[caches.Cache, Emitted]:
+    """Sample up to `steps` tokens in every row.
+
+    Args:
+        ready: from `lay_out`.
+        config: the model's.
+        past: cache of the rows; it is not changed.
+        rows: the sequences.
+        end_ids_E: a row that samples one of these is finished.
+        stop_at: return early once no more than this many rows are active.
+        steps: most tokens per row in this call.
+        truncated: False where no row has top_k or top_p, see `draw.choose`.
+    Returns:
+        places for the rows' caches, one for each entry that was live, and the entries.
+    """
+    begun_B = rows.lengths_B
+
+    def running(carry):
+        rows, _, emitted = carry
+        return (emitted.steps < steps) & (jnp.sum(rows.steps_B < rows.limits_B) > stop_at)
+
+    def step(carry):
+        rows, buffer, emitted = carry
+        at = emitted.steps
+        hidden_BD, buffer = _decode(ready, config, past, begun_B, buffer, rows, at)
+        scores_BV = heads.logits(ready, config, hidden_BD, rows.roles_B)
+        ids_B, logps_B = draw.choose(scores_BV, rows.seeds_B, rows.steps_B, rows.shape, truncated)
+        active_B = rows.steps_B < rows.limits_B
+        emitted = Emitted(
+            ids_TB=emitted.ids_TB.at[at].set(ids_B),
+            logps_TB=emitted.logps_TB.at[at].set(logps_B),
+            live_TB=emitted.live_TB.at[at].set(active_B),
+            steps=at + 1,
+        )
+        rows = _after(rows, ids_B, active_B, end_ids_E)
+        return rows, buffer, emitted
+
+    count = rows.tokens_B.shape[0]
+    nothing = Emitted(
+        ids_TB=jnp.zeros((steps, count), jnp.int32),
+        logps_TB=jnp.zeros((steps, count), jnp.float32),
+        live_TB=jnp.zeros((steps, count), bool),
+        steps=jnp.int32(0),
     )
-    return hidden_BD, slots
+    bits = 8 if past.key_scales_L else 16
+    buffer = caches.empty(config, count, steps, bits)
+    _, buffer, emitted = jax.lax.while_loop(running, step, (rows, buffer, nothing))
+    return buffer, emitted
 
 
-def _attend(q_B1HC, keys_BKCW, values_BKWC, mask_BW, softcap):
-    """Do what `transformer.attend` does, for one query a row and the cache's layout."""
-    rows, _, _, channels = q_B1HC.shape
-    q_BKGC = q_B1HC.reshape(rows, keys_BKCW.shape[1], -1, channels)
-    scores_BKGW = jnp.einsum(
-        "BKGC,BKCW->BKGW", q_BKGC, keys_BKCW, preferred_element_type=jnp.float32
+def _after(rows: Rows, ids_B, active_B, end_ids_E) -> Rows:
+    """Move the active rows on by one token; a row that is over has its limit reached."""
+    ended_B = jnp.any(ids_B[:, None] == end_ids_E, axis=1)
+    steps_B = rows.steps_B + active_B
+    return dataclasses.replace(
+        rows,
+        tokens_B=ids_B,
+        lengths_B=rows.lengths_B + active_B,
+        steps_B=steps_B,
+        limits_B=jnp.where(ended_B, jnp.minimum(rows.limits_B, steps_B), rows.limits_B),
     )
-    scores_BKGW = transformer.cap(scores_BKGW * channels**-0.5, softcap)
-    scores_BKGW = jnp.where(mask_BW[:, None, None], scores_BKGW, _MASKED)
-    weights_BKGW = jax.nn.softmax(scores_BKGW, axis=-1).astype(values_BKWC.dtype)
-    return jnp.einsum("BKGW,BKWC->BKGC", weights_BKGW, values_BKWC).reshape(q_B1HC.shape)
 
 
-def _truncate(scores_BV: jax.Array, shape: Truncation) -> jax.Array:
-    ranked_BV = jnp.sort(scores_BV, axis=1, descending=True)
-    ranks_V = jnp.arange(scores_BV.shape[1])
-    count = jnp.where(shape.top_k > 0, shape.top_k, ranks_V.size)
-    shares_BV = jax.nn.softmax(jnp.where(ranks_V < count, ranked_BV, -jnp.inf))
-    before_BV = jnp.cumsum(shares_BV, axis=1) - shares_BV
-    kept_BV = (ranks_V < count) & ((before_BV < shape.top_p) | (ranks_V == 0))
-    worst_B1 = jnp.min(jnp.where(kept_BV, ranked_BV, jnp.inf), axis=1, keepdims=True)
-    return jnp.where(scores_BV >= worst_B1, scores_BV, -jnp.inf)
+def _decode(ready, config, past, begun_B, buffer, rows: Rows, at):
+    """Put each row's last token through the layers: hidden_BD and the buffer with it."""
+    positions_B1, begun_B1 = rows.lengths_B[:, None], begun_B[:, None]
+    places = [jnp.arange(past.places)[None], begun_B1 + jnp.arange(buffer.places)]
+    lasts = [begun_B1 - 1, begun_B1 + at]
+    pieces = []
+    with transformer.precision(config):
+        hidden_B1D = transformer.embed(ready, config, rows.tokens_B[:, None])
+        for index, layer in enumerate(ready["layers"]):
+            module = transformer.block(config, _exact(layer))
+            q_B1HC, k_B1KC, v_B1KC = module.project(hidden_B1D, positions_B1)
+            new = _pack(k_B1KC, v_B1KC, 8 if past.key_scales_L else 16)
+            pieces.append(_put(_layer(buffer, index), new, at))
+            views = _views(module, positions_B1, places, lasts)
+            attended_B1HC = _attend(
+                q_B1HC, [_layer(past, index), pieces[-1]], views, config.attention_softcap
+            )
+            hidden_B1D = module.finish(hidden_B1D, attended_B1HC)
+    hidden_BD = transformer.final_norm(ready, config, hidden_B1D)[:, 0]
+    return hidden_BD, _stack(pieces)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Piece:
+    """Places of one layer that are attended to together."""
+
+    keys_BKCW: jax.Array
+    values_BKWC: jax.Array
+    key_scales_BKW: jax.Array | None = None
+    value_scales_BKW: jax.Array | None = None
+
+
+def _views(module, positions_BT, places, lasts) -> list[jax.Array]:
+    """Say for each piece which of its places each query may look at, its window included."""
+    return [
+        module.sees(
+            places_BW[:, None] <= last_BT[:, :, None],
+            positions_BT[:, :, None] - places_BW[:, None],
+        )
+        for places_BW, last_BT in zip(places, lasts, strict=True)
+    ]
+
+
+def _attend(q_BTHC, pieces: list[_Piece], masks_BTW: list, softcap: float):
+    """Do what `transformer.attend` does, over several pieces in the cache's layout."""
+    rows, queries, _, channels = q_BTHC.shape
+    kv_heads = pieces[0].keys_BKCW.shape[1]
+    # Queries of a key head and of several positions are rows of one product.
+    q_BKTGC = q_BTHC.reshape(rows, queries, kv_heads, -1, channels).transpose(0, 2, 1, 3, 4)
+    q_BKXC = q_BKTGC.reshape(rows, kv_heads, -1, channels)
+    group = q_BKXC.shape[2] // queries
+    parts = []
+    for piece, mask_BTW in zip(pieces, masks_BTW, strict=True):
+        scores_BKXW = jnp.einsum(
+            "BKXC,BKCW->BKXW",
+            q_BKXC,
+            piece.keys_BKCW.astype(q_BKXC.dtype),
+            preferred_element_type=jnp.float32,
+        )
+        if piece.key_scales_BKW is not None:
+            scores_BKXW = scores_BKXW * piece.key_scales_BKW[:, :, None]
+        scores_BKXW = transformer.cap(scores_BKXW * channels**-0.5, softcap)
+        mask_BXW = jnp.repeat(mask_BTW, group, axis=1)
+        parts.append(jnp.where(mask_BXW[:, None], scores_BKXW, _MASKED))
+    best_BKX1 = functools.reduce(
+        jnp.maximum, [jnp.max(part, axis=-1, keepdims=True) for part in parts]
+    )
+    weights = [jnp.exp(part - best_BKX1) for part in parts]
+    total_BKX1 = sum(jnp.sum(part, axis=-1, keepdims=True) for part in weights)
+    attended_BKXC = 0.0
+    for piece, weights_BKXW in zip(pieces, weights, strict=True):
+        weights_BKXW = weights_BKXW / total_BKX1
+        if piece.value_scales_BKW is not None:
+            weights_BKXW = weights_BKXW * piece.value_scales_BKW[:, :, None]
+        attended_BKXC += jnp.einsum(
+            "BKXW,BKWC->BKXC",
+            weights_BKXW.astype(q_BTHC.dtype),
+            piece.values_BKWC.astype(q_BTHC.dtype),
+            preferred_element_type=jnp.float32,
+        )
+    attended_BKTGC = attended_BKXC.astype(q_BTHC.dtype).reshape(q_BKTGC.shape)
+    return attended_BKTGC.transpose(0, 2, 1, 3, 4).reshape(q_BTHC.shape)
+
+
+def _pack(k_BTKC, v_BTKC, bits: int) -> _Piece:
+    """Bring new keys and values into the form of the cache."""
+    keys_BKCT, values_BKTC = k_BTKC.transpose(0, 2, 3, 1), v_BTKC.transpose(0, 2, 1, 3)
+    if bits == 16:
+        return _Piece(keys_BKCW=keys_BKCT, values_BKWC=values_BKTC)
+    keys_BKCT, key_scales_BKT = caches.quantise(keys_BKCT, 2)
+    values_BKTC, value_scales_BKT = caches.quantise(values_BKTC, 3)
+    return _Piece(
+        keys_BKCW=keys_BKCT,
+        values_BKWC=values_BKTC,
+        key_scales_BKW=key_scales_BKT,
+        value_scales_BKW=value_scales_BKT,
+    )
+
+
+def _put(buffer: _Piece, new: _Piece, at) -> _Piece:
+    """Write one place of the buffer."""
+    write = jax.lax.dynamic_update_slice_in_dim
+    scales = {}
+    if buffer.key_scales_BKW is not None:
+        scales = {
+            "key_scales_BKW": write(buffer.key_scales_BKW, new.key_scales_BKW, at, 2),
+            "value_scales_BKW": write(buffer.value_scales_BKW, new.value_scales_BKW, at, 2),
+        }
+    return _Piece(
+        keys_BKCW=write(buffer.keys_BKCW, new.keys_BKCW, at, 3),
+        values_BKWC=write(buffer.values_BKWC, new.values_BKWC, at, 2),
+        **scales,
+    )
+
+
+def _layer(cache: caches.Cache, index: int) -> _Piece:
+    scales = {}
+    if cache.key_scales_L:
+        scales = {
+            "key_scales_BKW": cache.key_scales_L[index],
+            "value_scales_BKW": cache.value_scales_L[index],
+        }
+    return _Piece(keys_BKCW=cache.keys_L[index], values_BKWC=cache.values_L[index], **scales)
+
+
+def _stack(pieces: list[_Piece]) -> caches.Cache:
+    whole = [] if pieces[0].key_scales_BKW is None else pieces
+    return caches.Cache(
+        keys_L=tuple(piece.keys_BKCW for piece in pieces),
+        values_L=tuple(piece.values_BKWC for piece in pieces),
+        key_scales_L=tuple(piece.key_scales_BKW for piece in whole),
+        value_scales_L=tuple(piece.value_scales_BKW for piece in whole),
+    )
+
+
+def _round(path, leaf):
+    """Round a matrix to 8 bits, one scale for each of its outputs; leave vectors as they are.
+
+    The letters of its name tell its axes: a matrix that ends in D writes into the residual stream
+    and sums over all others (experts X apart), any other sums over D. The router stays exact: it
+    decides, and is small.
+    """
+    axes = path[-1].key.rpartition("_")[2]
+    if len(axes) != leaf.ndim or "D" not in axes or "router" in path[-1].key:
+        return leaf
+    summed = set(axes[:-1]) - {"X"} if axes[-1] == "D" else {"D"}
+    inputs = tuple(i for i, a in enumerate(axes) if a in summed)
+    array = leaf.astype(jnp.float32)
+    scale = jnp.maximum(jnp.max(jnp.abs(array), axis=inputs, keepdims=True), 1e-12) / 127
+    return {_WHOLE: jnp.round(array / scale).astype(jnp.int8), _SCALE: scale}
+
+
+def _exact(tree):
+    """Undo `_round`, up to what it lost."""
+    if not isinstance(tree, dict):
+        return tree
+    if _WHOLE in tree:
+        return tree[_WHOLE].astype(jnp.float32) * tree[_SCALE]
+    return {name: _exact(branch) for name, branch in tree.items()}

@@ -57,6 +57,11 @@ def batch_sharding(mesh: jax.sharding.Mesh) -> jax.sharding.NamedSharding:
     return jax.sharding.NamedSharding(mesh, rules.spec("batch"))
 
 
+def cache_sharding(mesh: jax.sharding.Mesh) -> jax.sharding.NamedSharding:
+    """Cut an array of a `cache.Cache`: its rows as a batch, its key-value heads as the weights."""
+    return jax.sharding.NamedSharding(mesh, rules.spec("batch", "kv_heads"))
+
+
 def replicated(mesh: jax.sharding.Mesh) -> jax.sharding.NamedSharding:
     """Keep a copy on every device."""
     return jax.sharding.NamedSharding(mesh, rules.spec())
