@@ -295,12 +295,12 @@ def _continued(computation: hlo.Computation, instruction: hlo.Instruction) -> bo
 def _bytes(computation: hlo.Computation, instruction: hlo.Instruction) -> float:
     """Count the traffic of an instruction that stands alone."""
     results = instruction.arrays
-    if instruction.opcode in ("copy-start", "slice-start", "dynamic-slice-start"):
-        source, results = computation[instruction.operands[0]].arrays, instruction.arrays[:2]
-        if instruction.opcode != "copy-start":
-            source = results[:1]
-        target = results[1:] if source[0].sizes == results[0].sizes else results[:1]
-        return sum(array.bytes for array in (*source, *target) if not array.space)
+    if instruction.opcode == "copy-start":
+        return sum(array.bytes for array in results[:2] if not array.space)  # target, source
+    if instruction.opcode in ("slice-start", "dynamic-slice-start"):
+        source = computation[instruction.operands[0]].array
+        target = results[len(instruction.operands)]  # behind the operands
+        return target.bytes * (bool(not source.space) + bool(not target.space))
     if instruction.opcode in _SLICES:
         return 2 * sum(array.bytes for array in results if not array.space)
     if instruction.opcode == "dynamic-update-slice":

@@ -260,3 +260,23 @@ def test_gather_inside_a_loop_counts_every_turn():
 def test_rate_of_a_group_follows_its_rings(shape, group, links):
     where = chips.Slice(chip=chips.CHIPS["v5e"], shape=shape, coordinates=tuple(group))
     assert where.ring_rate(tuple(range(len(group)))) == links * 45e9
+
+
+# Prefetches as the TPU compiler writes them; S(1) is on-chip memory and costs nothing.
+TPU_PREFETCH = """HloModule prefetch, is_scheduled=true, num_partitions=1
+
+ENTRY %main (x: f32[1024], y: s8[4096]) -> f32[1024] {
+  %x = f32[1024]{0:T(1024)} parameter(0)
+  %y = s8[4096]{0:T(1024)} parameter(1)
+  %copy-start = (f32[1024]{0:T(1024)S(1)}, f32[1024]{0:T(1024)}, u32[]{:S(2)}) copy-start(%x)
+  %slice-start = ((s8[4096]{0:T(1024)}), s8[1024]{0:T(1024)S(1)}, s32[]{:S(2)}) slice-start(%y), slice={[0:1024]}
+  %slice-done = s8[1024]{0:T(1024)S(1)} slice-done(%slice-start)
+  ROOT %copy-done = f32[1024]{0:T(1024)S(1)} copy-done(%copy-start)
+}
+"""  # noqa: E501
+
+
+def test_a_prefetch_reads_once_what_it_fetches():
+    # 1,024 floats, and a quarter of 4,096 bytes.
+    works = cost.works(hlo.parse(TPU_PREFETCH))
+    assert cost.total(works, "memory_bytes") == 1024 * 4 + 1024
