@@ -30,21 +30,23 @@ FAILED_STARTS = 3
 class Box:
     """Owns one box process.
 
-    `launch(generation)` starts it and gives the `subprocess.Popen`; `rehome(program, box)` takes a
-    job that this box could not do. A `restored` box is awake already and is asked whether it is.
+    `launch(generation)` starts it and gives the `subprocess.Popen`; `tidy(generation)` removes what
+    one that worked leaves; `rehome(program, box)` takes a job that this box could not do. A
+    `restored` box is awake already and is asked whether it is.
     """
 
     def __init__(
         self,
         *,
         launch: Callable[[int], subprocess.Popen],
+        tidy: Callable[[int], None],
         tier: str,
         window: int,
         rehome: Callable[[work.Program, Box], None],
         restored: bool = False,
     ):
         self.launch, self.tier, self.window = launch, tier, window
-        self.rehome, self.restored = rehome, restored
+        self.tidy, self.rehome, self.restored = tidy, rehome, restored
         self.born = time.monotonic()
         self.ready: concurrent.futures.Future[dict] = concurrent.futures.Future()
         self.generation = 0
@@ -75,10 +77,10 @@ class Box:
                 self._refuse()
                 return
             self._inbox.append(action)
-        try:
-            os.write(self._wake_write, b"x")
-        except BlockingIOError:
-            pass  # the pipe is full, so the thread wakes anyway
+            try:
+                os.write(self._wake_write, b"x")
+            except BlockingIOError:
+                pass  # the pipe is full, so the thread wakes anyway
 
     def add(self, program: work.Program) -> None:
         """Take a program: a job is queued, a session is opened at once."""
@@ -155,6 +157,8 @@ class Box:
             reason = f"protocol error: {error}"
         finally:
             processes.stop(self.process)
+            if self._up:
+                self.tidy(self.generation)
         if self._up and not self._closing:
             print(f"sandbox: a box died ({reason}); it is replaced", file=sys.stderr)
         self._lose(f"the box died: {reason}")
@@ -372,6 +376,8 @@ class Box:
     def _fail_everything(self, reason: str) -> None:
         with self._lock:
             self._finished = reason
+            os.close(self._wake_read)
+            os.close(self._wake_write)
         self._take_inbox()
         self._refuse()
 

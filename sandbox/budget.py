@@ -10,8 +10,10 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
+import time
 
 MOUNT = pathlib.Path("/sys/fs/cgroup")
+LEAVE_SECONDS = 2.0
 PROCESSES = 4096  # threads of gVisor included
 LIST = "cgroups"  # file of a run directory that names its cgroups, for the janitor
 FILES = {  # controller: (file of version 1, file of version 2)
@@ -37,6 +39,20 @@ class Budget:
             home.mkdir(exist_ok=True)
             (home / limit_file(parent, controller)).write_text(str(self.limits[controller]))
         return list(homes.values())
+
+    def leave(self, name: str) -> None:
+        """Remove the cgroups of a box whose processes are ending."""
+        deadline = time.monotonic() + LEAVE_SECONDS
+        for parent in self.parents.values():
+            while True:
+                try:
+                    (parent / name).rmdir()
+                except FileNotFoundError:
+                    break
+                except OSError:
+                    if time.monotonic() > deadline:
+                        break
+                    time.sleep(0.02)
 
     def verify(self, pid: int) -> dict[str, str]:
         """Read back what the kernel enforces on a process, by controller."""

@@ -102,8 +102,8 @@ class Crew:
     def box_budget(self) -> dict[str, str]:
         """What the kernel enforces on a whole box, read back: `enforced: N` or `not enforced: why`
         by controller (memory in bytes, pids in processes and threads)."""
-        process = self._pool.boxes[0].process
-        return self._ground.budget.verify(process.pid)
+        running = [one.process for one in self.boxes if one.process is not None]
+        return self._ground.budget.verify(running[0].pid) if running else {}
 
     @property
     def recycled(self) -> dict[str, int]:

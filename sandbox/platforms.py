@@ -74,6 +74,7 @@ def probe(ground) -> float:
     """Seconds for PROGRAMS trivial programs in one box, after a first one."""
     one = box.Box(
         launch=lambda generation: ground.launch(f"probe-{ground.platform}-{generation}"),
+        tidy=lambda generation: None,
         tier=ground.tier,
         window=1,
         rehome=lambda program, lost: lost.add(program),

@@ -53,8 +53,10 @@ class Shared:
         self.keeper = keeper.Keeper(self, config)
 
     def new_box(self) -> box.Box:
+        slot = next(self._slots)
         return box.Box(
-            launch=self._ground.launcher(next(self._slots)),
+            launch=self._ground.launcher(slot),
+            tidy=self._ground.tidier(slot),
             tier=self._ground.tier,
             window=self._window,
             rehome=self.place,
@@ -119,8 +121,10 @@ class Single:
             raise
 
     def new_box(self) -> box.Box:
+        slot = next(self._slots)
         return box.Box(
-            launch=self._ground.launcher(next(self._slots)),
+            launch=self._ground.launcher(slot),
+            tidy=self._ground.tidier(slot),
             tier=self._ground.tier,
             window=1,
             rehome=self._begin,

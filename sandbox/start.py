@@ -53,6 +53,16 @@ class Ground:
         """Give the function that starts generation g of a slot."""
         return lambda generation: self.launch(f"box{slot}-{generation}")
 
+    def tidier(self, slot: int) -> Callable[[int], None]:
+        """Give the function that removes what an ended generation of a slot leaves."""
+        return lambda generation: self.tidy(f"box{slot}-{generation}")
+
+    def tidy(self, name: str) -> None:
+        """Remove bundle, log and cgroups of a box; what is still busy is left to the janitor."""
+        shutil.rmtree(self.folder / name, ignore_errors=True)
+        (self.folder / f"{name}.log").unlink(missing_ok=True)
+        self.budget.leave(name)
+
     def launch(self, name: str) -> subprocess.Popen:
         """Start a box: a restored one where there is an image."""
         if self.root is None:

@@ -35,20 +35,16 @@ left += ["listener"] if s.connect_ex(("127.0.0.1", 7777)) == 0 else []
 print("clean" if not left else left)
 """
 
+GVISOR = pytest.mark.skipif(
+    shutil.which("runsc") is None, reason="runsc is not installed: nothing is contained"
+)
+LINUX = pytest.mark.skipif(
+    shutil.which("bwrap") is None or os.geteuid() != 0, reason="bubblewrap needs bwrap and root"
+)
 TIERS = [
-    pytest.param(
-        "gvisor",
-        marks=pytest.mark.skipif(
-            shutil.which("runsc") is None, reason="runsc is not installed: nothing is contained"
-        ),
-    ),
-    pytest.param(
-        "bubblewrap",
-        marks=pytest.mark.skipif(
-            shutil.which("bwrap") is None or os.geteuid() != 0,
-            reason="bubblewrap needs bwrap and root",
-        ),
-    ),
+    pytest.param(("gvisor", "ptrace"), marks=GVISOR, id="gvisor-ptrace"),
+    pytest.param(("gvisor", "systrap"), marks=GVISOR, id="gvisor-systrap"),
+    pytest.param(("bubblewrap", "auto"), marks=LINUX, id="bubblewrap"),
 ]
 
 
@@ -82,7 +78,8 @@ def execute(boxes: crew.Crew, file: pathlib.Path) -> tuple[records.Outcome, reco
 @pytest.fixture(scope="module", params=TIERS)
 def outcomes(request):
     """Every program once, a few at a time."""
-    config = crew.CrewConfig(tier=request.param, boxes=2, window=2, max_scale=1.0)
+    tier, platform = request.param
+    config = crew.CrewConfig(tier=tier, platform=platform, boxes=2, window=2, max_scale=1.0)
     with crew.Crew(config) as boxes:
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
             found = dict(

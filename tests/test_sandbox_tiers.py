@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import pathlib
 import shutil
-import threading
+import time
 
 import pytest
 
@@ -89,14 +90,27 @@ def test_nothing_is_left_for_the_next_program(boxes):
 def test_strict_runs_every_program_in_a_box_that_is_never_used_again(tmp_path):
     config = crew.CrewConfig(tier="gvisor_strict", boxes=1, max_scale=1.0, state_folder=tmp_path)
     with crew.Crew(config) as boxes:
-        futures = [boxes.start_run("print(1)") for _ in range(3)]
-        homes = [future.result() and future for future in futures]
-        names = {path.name for path in next(tmp_path.glob("run-*")).glob("box*-*.log")}
-        assert len(homes) == 3 and len(names) >= 4  # the canary's, and one for each program
+        folder = next(tmp_path.glob("run-*"))
+        first = set(boxes.boxes)
+        assert [boxes.run("print(1)").stdout for _ in range(3)] == ["1\n"] * 3
+        assert not first & set(boxes.boxes), "the spare of the start was used and is gone"
         if os.geteuid() == 0:
             assert "cold" not in boxes.tier
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(6):
+            boxes.run("print(1)")
+        settle(lambda: len(os.listdir("/proc/self/fd")) <= before + 4)
+        settle(lambda: len(list(folder.glob("box*"))) <= 6)
+        cgroups = (folder / "cgroups").read_text().split()
+        settle(lambda: all(len(list(pathlib.Path(c).glob("box*"))) <= 3 for c in cgroups))
     assert not list(tmp_path.iterdir())
-    assert not [t for t in threading.enumerate() if t.name == "sandbox-box" and not t.daemon]
+
+
+def settle(happened) -> None:
+    deadline = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < deadline, "what ended boxes leave grows"
+        time.sleep(0.05)
 
 
 def test_a_canary_that_finds_something_is_a_fault_and_a_lost_one_is_not():
