@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from spade_jax import records
-from spade_jax.policy import heads, rotary, transformer
+from spade_jax.policy import attention, heads, rotary, transformer
 
 FORWARD = jax.jit(transformer.forward, static_argnums=1)
 HF_TINY = pathlib.Path(__file__).parent / "data" / "hf_tiny"
@@ -46,7 +46,7 @@ def test_grouped_queries_share_keys_by_hand():
     k_BSKC = jnp.array([np.log(3.0), 0.0, 9.0]).reshape(1, 3, 1, 1)
     v_BSKC = jnp.array([4.0, 8.0, 100.0]).reshape(1, 3, 1, 1)
     mask_BTS = jnp.array([[[True, True, False]]])
-    attended = transformer.attend(q_BTHC, k_BSKC, v_BSKC, mask_BTS)
+    attended = attention.attend(q_BTHC, k_BSKC, v_BSKC, mask_BTS)
     np.testing.assert_allclose(attended[0, 0, :, 0], [5.0, 6.0], rtol=1e-6)
 
 

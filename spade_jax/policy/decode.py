@@ -18,8 +18,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from spade_jax.policy import attention, draw, heads, transformer
 from spade_jax.policy import cache as caches
-from spade_jax.policy import draw, heads, transformer
 
 _MASKED = -1e30  # finite: a row without content attends to nothing and must give numbers
 _WHOLE, _SCALE = "whole", "scale_of_whole"  # of a matrix that is rounded to 8 bits
@@ -245,7 +245,7 @@ def _views(module, positions_BT, places, lasts) -> list[jax.Array]:
 
 
 def _attend(q_BTHC, pieces: list[_Piece], masks_BTW: list, softcap: float):
-    """Do what `transformer.attend` does, over several pieces in the cache's layout."""
+    """Do what `attention.attend` does, over several pieces in the cache's layout."""
     rows, queries, _, channels = q_BTHC.shape
     kv_heads = pieces[0].keys_BKCW.shape[1]
     # Queries of a key head and of several positions are rows of one product.
@@ -262,7 +262,7 @@ def _attend(q_BTHC, pieces: list[_Piece], masks_BTW: list, softcap: float):
         )
         if piece.key_scales_BKW is not None:
             scores_BKXW = scores_BKXW * piece.key_scales_BKW[:, :, None]
-        scores_BKXW = transformer.cap(scores_BKXW * channels**-0.5, softcap)
+        scores_BKXW = attention.cap(scores_BKXW * channels**-0.5, softcap)
         mask_BXW = jnp.repeat(mask_BTW, group, axis=1)
         parts.append(jnp.where(mask_BXW[:, None], scores_BKXW, _MASKED))
     best_BKX1 = functools.reduce(

@@ -6,11 +6,13 @@ logits, or the log-probability of given targets without ever holding the logits 
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 
 from spade_jax import records
-from spade_jax.policy import layout, transformer
+from spade_jax.policy import attention, layout, logps, transformer
 
 
 def logits(
@@ -34,7 +36,7 @@ def logits(
             scores = _shared(params, config, hidden)
         if config.role_head == "lowrank":
             scores = scores + _lowrank(params["head"], hidden, roles)
-    return transformer.cap(scores, config.logit_softcap)
+    return attention.cap(scores, config.logit_softcap)
 
 
 def gathered(params: dict, config: transformer.ModelConfig, mesh: jax.sharding.Mesh | None) -> dict:
@@ -71,31 +73,21 @@ def token_logps(
     roles_BT = roles_BT[:, None] if roles_BT.ndim == 1 else roles_BT
     roles_BT = jnp.broadcast_to(roles_BT, (rows, tokens))
     temperature_BT = jnp.broadcast_to(jnp.asarray(temperature, jnp.float32), (rows, tokens))
-    width = min(tokens, max(1, chunk_tokens // rows))
-    chunks = -(-tokens // width)
-
-    def split(x, fill):
-        spare = [(0, 0)] * x.ndim
-        spare[1] = (0, chunks * width - tokens)
-        padded = jnp.pad(x, spare, constant_values=fill)
-        return jnp.moveaxis(padded.reshape(rows, chunks, width, *x.shape[2:]), 1, 0)
-
-    @jax.checkpoint
-    def chunk(_, inputs):
-        return None, _chunk_logps(params, config, *inputs)
-
-    inputs = (split(hidden_BTD, 0), split(targets_BT, 0), split(roles_BT, 0))
-    _, outputs = jax.lax.scan(chunk, None, (*inputs, split(temperature_BT, 1)))
-    join = [jnp.moveaxis(x, 0, 1).reshape(rows, -1)[:, :tokens] for x in outputs]
-    return join[0], join[1]
+    names = ("head",) if not config.tied_embeddings else ("embed", "head")
+    used = {name: params[name] for name in names if name in params}
+    return logps.chunked(
+        functools.partial(_scores, config),
+        min(tokens, max(1, chunk_tokens // rows)),
+        used,
+        hidden_BTD,
+        targets_BT,
+        roles_BT,
+        temperature_BT,
+    )
 
 
-def _chunk_logps(params, config, hidden_BTD, targets_BT, roles_BT, temperature_BT):
-    scores_BTV = logits(params, config, hidden_BTD, roles_BT) / temperature_BT[..., None]
-    all_logps_BTV = jax.nn.log_softmax(scores_BTV, axis=-1)
-    logps_BT = jnp.take_along_axis(all_logps_BTV, targets_BT[..., None], axis=-1)[..., 0]
-    entropy_BT = -jnp.sum(jnp.exp(all_logps_BTV) * all_logps_BTV, axis=-1)
-    return logps_BT, entropy_BT
+def _scores(config, params, hidden, roles):
+    return logits(params, config, hidden, roles)
 
 
 def _shared(params: dict, config: transformer.ModelConfig, hidden: jax.Array) -> jax.Array:

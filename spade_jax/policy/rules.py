@@ -19,6 +19,7 @@ RULES = {
     "layers": None,
     "stream": "tensor",  # tokens of the residual stream between layers
     "width": None,  # "embed" of weights that were gathered
+    "tokens": None,
     "channels": None,
     "norm": None,
     "roles": None,

@@ -87,3 +87,13 @@ def _param_sharding(path, shape, mesh):
                 f"{size // parts * parts or parts} or {-(-size // parts) * parts}."
             )
     return jax.sharding.NamedSharding(mesh, rules.spec(*words))
+
+
+def gather(params: dict, mesh: jax.sharding.Mesh) -> dict:
+    """Give this process the whole parameters of a mesh, in one call of all processes.
+
+    Returns:
+        arrays on this process's first device, for its sampler.
+    """
+    whole = jax.device_put(params, replicated(mesh))
+    return jax.tree.map(lambda leaf: leaf.addressable_data(0), whole)

@@ -21,9 +21,13 @@ import numpy as np
 from flax import nnx
 
 from spade_jax import records
-from spade_jax.policy import blocks, layout, rotary, sizes
+from spade_jax.policy import attention, blocks, layout, rotary, sizes
 
-_MASKED = -1e30  # finite, so that a row with nothing to attend gives numbers and not NaN
+# What the forward pass of a layer keeps for its backward pass, by `config.remat`.
+REMAT = {
+    "full": jax.checkpoint_policies.nothing_saveable,
+    "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
+}
 
 # Logical axes of every parameter, in the layout of `init`; `rules.RULES` maps them to the mesh.
 AXES = {
@@ -86,6 +90,7 @@ def forward(
     positions_BT: jax.Array,
     segments_BT: jax.Array,
     mesh: jax.sharding.Mesh | None = None,
+    attend: Callable[..., jax.Array] | None = None,
 ) -> jax.Array:
     """Run the trunk over packed or padded rows.
 
@@ -96,11 +101,12 @@ def forward(
         segments_BT: sequence number within the row, 0 for padding. A token attends to earlier
             tokens of the row with its own number, so rows may be packed and padded on any side.
         mesh: that rows and parameters are cut over; None leaves the layout to the partitioner.
+        attend: as from `attention.choose`; None attends block by block.
     Returns:
         hidden_BTD after the final norm, in the compute dtype. Padding gives finite numbers
         without meaning.
     """
-    return _walk(params, config, tokens_BT, positions_BT, segments_BT, None, mesh)[0]
+    return _walk(params, config, tokens_BT, positions_BT, segments_BT, None, mesh, attend)[0]
 
 
 def scan_layers(
@@ -176,40 +182,6 @@ def precision(config: ModelConfig):
     return jax.default_matmul_precision("highest" if config.compute_dtype == "float32" else None)
 
 
-def attend(
-    q_BTHC: jax.Array,
-    k_BSKC: jax.Array,
-    v_BSKC: jax.Array,
-    mask_BTS: jax.Array,
-    softcap: float = 0.0,
-) -> jax.Array:
-    """Attend with grouped queries; softmax in float32.
-
-    Args:
-        q_BTHC: queries; head h uses key-value head h // (H / K).
-        k_BSKC: keys of the S places that may be looked at.
-        v_BSKC: values of the same places.
-        mask_BTS: True where query t may look at place s.
-        softcap: see `cap`.
-    Returns:
-        attended_BTHC in the dtype of the values.
-    """
-    rows, queries, heads, channels = q_BTHC.shape
-    q_BTKGC = q_BTHC.reshape(rows, queries, k_BSKC.shape[2], -1, channels)
-    scores_BKGTS = jnp.einsum(
-        "BTKGC,BSKC->BKGTS", q_BTKGC, k_BSKC, preferred_element_type=jnp.float32
-    )
-    scores_BKGTS = cap(scores_BKGTS * channels**-0.5, softcap)
-    scores_BKGTS = jnp.where(mask_BTS[:, None, None], scores_BKGTS, _MASKED)
-    weights_BKGTS = jax.nn.softmax(scores_BKGTS, axis=-1).astype(v_BSKC.dtype)
-    return jnp.einsum("BKGTS,BSKC->BTKGC", weights_BKGTS, v_BSKC).reshape(q_BTHC.shape)
-
-
-def cap(scores: jax.Array, limit: float) -> jax.Array:
-    """Bend scores smoothly into (-limit, limit): limit tanh(scores / limit); 0 leaves them."""
-    return scores if limit == 0 else limit * jnp.tanh(scores / limit)
-
-
 class Layer:
     """One layer at work, in two halves around the attention that training and decoding differ in.
 
@@ -218,7 +190,7 @@ class Layer:
 
     def __init__(self, module: blocks.Block, reach: jax.Array | None, frequencies_C: jax.Array):
         self._module = module
-        self._reach = reach
+        self.reach = reach
         self._frequencies_C = frequencies_C
 
     def project(self, hidden_BTD, positions_BT):
@@ -229,7 +201,7 @@ class Layer:
 
     def sees(self, mask, apart):
         """Narrow a mask to this layer's window; `apart` counts tokens from key to query."""
-        return mask if self._reach is None else mask & (apart < self._reach)
+        return mask if self.reach is None else mask & (apart < self.reach)
 
     def finish(self, hidden_BTD, attended_BTHC):
         """Add attention output and feed-forward output to the residual stream."""
@@ -258,21 +230,20 @@ def _size(build: Callable[[], dict]) -> int:
     return sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(build)))
 
 
-def _walk(params, config, tokens_BT, positions_BT, segments_BT, keep, mesh=None):
+def _walk(params, config, tokens_BT, positions_BT, segments_BT, keep, mesh=None, attend=None):
     """Scan over the layers: hidden_BTD behind the final norm, and what `keep` gives of each."""
-    mask_BTT, apart_TT = _causal(segments_BT)
+    attend = attend or attention.choose("blockwise", None, config.attention_softcap)
 
     def layer(hidden_BTD, layer_params):
         layer_params = _gathered(config, layer_params, mesh)
         module = block(config, layer_params)
         q_BTHC, k_BTKC, v_BTKC = module.project(hidden_BTD, positions_BT)
-        seen_BTT = module.sees(mask_BTT, apart_TT)
-        attended_BTHC = attend(q_BTHC, k_BTKC, v_BTKC, seen_BTT, config.attention_softcap)
+        attended_BTHC = attend(q_BTHC, k_BTKC, v_BTKC, segments_BT, module.reach)
         kept = keep and keep(module, hidden_BTD, attended_BTHC, k_BTKC, v_BTKC)
         return layout.stream(module.finish(hidden_BTD, attended_BTHC), mesh), kept
 
-    if config.remat == "full":
-        layer = jax.checkpoint(layer, prevent_cse=False)  # scan already keeps the two passes apart
+    if config.remat != "none":  # scan already keeps the two passes apart
+        layer = jax.checkpoint(layer, prevent_cse=False, policy=REMAT[config.remat])
     with precision(config):
         embedded_BTD = layout.stream(embed(params, config, tokens_BT), mesh)
         hidden_BTD, kept = jax.lax.scan(layer, embedded_BTD, stacked(params, config))
@@ -284,14 +255,6 @@ def _gathered(config, layer_params, mesh):
     layer_params = dict(layer_params)
     kind = {name: layer_params.pop(name) for name in ("kind",) if name in layer_params}
     return layout.gathered(layer_params, AXES["layers"], config.compute_dtype, mesh) | kind
-
-
-def _causal(segments_BT: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Who may look at whom: mask_BTT, and apart_TT, tokens from key to query."""
-    order_T = jnp.arange(segments_BT.shape[1])
-    apart_TT = order_T[:, None] - order_T[None, :]
-    same_BTT = segments_BT[:, :, None] == segments_BT[:, None, :]
-    return same_BTT & (apart_TT >= 0), apart_TT
 
 
 def _split_block(config: ModelConfig, draw: blocks.Draw) -> tuple[nnx.GraphDef, dict]:
