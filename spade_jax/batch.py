@@ -35,7 +35,7 @@ class BatchConfig:
 
     row_tokens: int = 256  # T
     rows_multiple: int = 8  # B is a multiple of it; itself of microbatches and mesh devices
-    rows: tuple[int, ...] = ()  # allowed B, ascending; () takes four sizes per doubling
+    rows: tuple[int, ...] = ()  # allowed B, ascending; () takes eight sizes per doubling
     drop_flat_groups: bool = False  # leave out plays whose advantage is 0: exact without KL and
     # entropy terms, and cheaper; they stay in every denominator
 
@@ -95,6 +95,7 @@ class Batch:
     returns_NSGA: jax.Array  # float32
     valid_NSGA: jax.Array  # bool, played without fault
     faults_NSGA: jax.Array  # bool, the environment broke it
+    lengths_NSG: jax.Array  # int32, reply tokens of plain plays
     slots_N: jax.Array  # int32, -1 for padding
     slot_M: jax.Array  # int32, -1 where refused
     fixed_M: jax.Array  # float32
@@ -197,12 +198,19 @@ def _returns(episodes, shape: TableShape) -> dict[str, np.ndarray]:
         np.zeros(sizes, bool),
         np.zeros(sizes, bool),
     )
+    lengths = np.zeros(sizes, np.int32)
     for e in episodes:
         key = (e.environment, e.seed_index, e.play, e.arm)
         sound = e.fault == "" and math.isfinite(e.value)
         returns[key], valid[key] = (e.value if sound else 0.0), sound
         faults[key] = not sound and e.fault not in ("infra", "too_long")
-    return {"returns_NSGA": returns, "valid_NSGA": valid, "faults_NSGA": faults}
+        lengths[key] = sum(len(turn.reply.ids) for turn in e.turns)
+    return {
+        "returns_NSGA": returns,
+        "valid_NSGA": valid,
+        "faults_NSGA": faults,
+        "lengths_NSG": lengths[..., records.PLAIN],
+    }
 
 
 def _drafts(credits, shape: TableShape) -> dict[str, np.ndarray]:
@@ -323,23 +331,16 @@ def _sequence_table(
 
 
 def _pack(sequences: Sequence[_Sequence], config: BatchConfig) -> dict[str, np.ndarray]:
-    """First fit, longest first; equal lengths keep their order, so that packing is a function."""
-    order = sorted(sequences, key=lambda s: (-len(s.ids), s.place))
-    room = np.full(len(order) + 1, config.row_tokens)
-    rows: list[list[_Sequence]] = []
-    for s in order:
-        row = int(np.argmax(room >= len(s.ids)))
-        if row == len(rows):
-            rows.append([])
-        rows[row].append(s)
-        room[row] -= len(s.ids)
+    """Lay sequences behind each other in rows, each with its segment id and its own positions."""
+    ordered = sorted(sequences, key=lambda s: s.place)
+    rows = fit([len(s.ids) for s in ordered], config.row_tokens)
     shape = (bucket(len(rows), config), config.row_tokens)
     whole = ("tokens_BT", "positions_BT", "segments_BT", "roles_BT", "sequences_BT")
     packed = {name: np.zeros(shape, np.int32) for name in whole}
     packed |= {name: np.zeros(shape, np.float32) for name in ("mask_BT", "logps_BT")}
     for row, members in enumerate(rows):
         start = 0
-        for segment, s in enumerate(members, 1):
+        for segment, s in enumerate((ordered[i] for i in members), 1):
             span = (row, slice(start, start + len(s.ids)))
             packed["tokens_BT"][span] = s.ids
             packed["positions_BT"][span] = np.arange(len(s.ids))
@@ -350,6 +351,23 @@ def _pack(sequences: Sequence[_Sequence], config: BatchConfig) -> dict[str, np.n
             packed["logps_BT"][span] = s.logps
             start += len(s.ids)
     return packed
+
+
+def fit(lengths: Sequence[int], row_tokens: int) -> list[list[int]]:
+    """Put sequences into rows: first fit, longest first, equal lengths in their order.
+
+    Returns:
+      the members of each row, as places in `lengths`.
+    """
+    room = np.full(len(lengths) + 1, row_tokens)
+    rows: list[list[int]] = []
+    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        row = int(np.argmax(room >= lengths[i]))
+        if row == len(rows):
+            rows.append([])
+        rows[row].append(i)
+        room[row] -= lengths[i]
+    return rows
 
 
 def bucket(rows: int, config: BatchConfig) -> int:
@@ -367,7 +385,7 @@ def bucket(rows: int, config: BatchConfig) -> int:
             )
         return fitting[0]
     units = max(math.ceil(rows / config.rows_multiple), 1)
-    step = max(2 ** (units.bit_length() - 3), 1)  # a quarter of the power of two below
+    step = max(2 ** (units.bit_length() - 4), 1)  # an eighth of the power of two below
     return math.ceil(units / step) * step * config.rows_multiple
 
 

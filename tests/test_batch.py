@@ -176,10 +176,10 @@ def test_an_empty_iteration_is_a_batch_of_padding():
 
 
 @pytest.mark.parametrize(
-    "rows,expected", [(0, 4), (1, 4), (5, 8), (16, 16), (17, 20), (33, 40), (65, 80)]
+    "rows,expected", [(0, 4), (1, 4), (5, 8), (17, 20), (61, 64), (65, 72), (129, 144)]
 )
-def test_buckets_grow_in_quarters(rows, expected):
-    # units of 4 rows: 1 2 3 4 5 6 7 8 10 12 14 16 20 ...
+def test_buckets_grow_in_eighths(rows, expected):
+    # units of 4 rows: 1 2 ... 15 16 18 20 ... 32 36 ...
     assert batch.bucket(rows, batch.BatchConfig(rows_multiple=4)) == expected
 
 
