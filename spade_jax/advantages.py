@@ -15,6 +15,55 @@ from spade_jax import credit, records
 LARGEST_SCALE = 50.0  # cap of the factor between the roles, in the reference and here
 
 
+def agent_advantage(
+    returns_NSG: jax.Array,
+    valid_NSG: jax.Array,
+    lengths_NSG: jax.Array,
+    config: credit.CreditConfig,
+) -> jax.Array:
+    """Compare plays by the baseline of the config, after the rule for replies that are too long.
+
+    "group": minus the mean of the group, over its deviation (GRPO; Dr. GRPO with std "none").
+    "leave_one_out": minus the mean of the others of the group (RLOO, arXiv:2402.14740).
+    "batch": minus mean and over deviation of all plays (REINFORCE++, arXiv:2501.03262).
+    "group_then_batch": minus the mean of the group, over the deviation of all plays (there the
+    "baseline" form). Both weigh plays alike, where some implementations weigh them by tokens.
+
+    Args:
+      returns_NSG: returns; anything where not valid.
+      valid_NSG: True for plays that count.
+      lengths_NSG: reply tokens of each play.
+    Returns:
+      advantages_NSG: 0 for plays that do not count.
+    """
+    if config.overlong == "mask":
+        valid_NSG &= lengths_NSG <= config.max_reply_tokens
+    elif config.overlong == "soft":
+        returns_NSG = returns_NSG - overlong_charge(
+            lengths_NSG, config.max_reply_tokens, config.overlong_ramp_tokens
+        )
+    if config.baseline == "group":
+        return group_advantage(returns_NSG, valid_NSG, std=config.std)
+    if config.baseline == "batch":
+        flat = group_advantage(returns_NSG.ravel(), valid_NSG.ravel(), std=config.std)
+        return flat.reshape(returns_NSG.shape)
+    centred_NSG = group_advantage(returns_NSG, valid_NSG, std="none")
+    if config.baseline == "leave_one_out":
+        others_NS1 = jnp.maximum(valid_NSG.sum(-1, keepdims=True) - 1, 1)
+        return centred_NSG * (others_NS1 + 1) / others_NS1
+    flat = group_advantage(centred_NSG.ravel(), valid_NSG.ravel(), std=config.std)
+    return flat.reshape(returns_NSG.shape)
+
+
+def overlong_charge(lengths: jax.Array, limit_tokens: int, ramp_tokens: int) -> jax.Array:
+    """Charge 0 up to limit - ramp tokens, rising linearly to 1 at the limit and 1 beyond it.
+
+    Source: soft overlong punishment of DAPO, arXiv:2503.14476, equation 13, in tokens.
+    """
+    over = lengths.astype(jnp.float32) - (limit_tokens - ramp_tokens)
+    return jnp.clip(over / ramp_tokens, 0.0, 1.0)
+
+
 def group_advantage(
     returns_NSG: jax.Array,
     valid_NSG: jax.Array,

@@ -17,6 +17,8 @@ import jax.numpy as jnp
 from spade_jax import records
 
 STDS = ("population", "sample", "none")
+BASELINES = ("group", "leave_one_out", "batch", "group_then_batch")
+OVERLONG = ("none", "soft", "mask")
 ROLE_SCALES = ("rms", "reference", "none")
 PRIOR_FREEDOM = 4.0  # degrees of freedom that the pool lends to one environment's variance
 LARGEST_VARIANCE = 0.25  # of a return in [0, 1]
@@ -26,7 +28,11 @@ LARGEST_VARIANCE = 0.25  # of a return in [0, 1]
 class CreditConfig:
     """Which formula pays whom."""
 
-    std: str = "population"  # divisor of the agent's group advantage
+    baseline: str = "group"  # what a play is compared with; see advantages.agent_advantage
+    std: str = "population"  # divisor of the agent's advantage
+    overlong: str = "none"  # replies of a play above max_reply_tokens: "soft" charges, "mask" drops
+    max_reply_tokens: int | None = None  # of all turns of a play together
+    overlong_ramp_tokens: int | None = None  # of "soft": below the limit, where the charge begins
     estimate: str = "shrunk"  # regret the designer is paid for: "shrunk" or "raw"
     variant: str = "blend"  # the designer's raw reward, a key of VARIANTS
     regret_weight: float = 0.4
@@ -49,6 +55,19 @@ class CreditConfig:
 
     def __post_init__(self):
         _one_of("credit.std", self.std, STDS)
+        _one_of("credit.baseline", self.baseline, BASELINES)
+        _one_of("credit.overlong", self.overlong, OVERLONG)
+        if self.baseline == "leave_one_out" and self.std != "none":
+            raise ValueError(
+                f"credit.baseline='leave_one_out' with std={self.std!r}: RLOO does not divide. Set "
+                "std='none'."
+            )
+        if self.baseline.endswith("batch") and self.std == "none":
+            raise ValueError(
+                f"credit.baseline={self.baseline!r} with std='none': REINFORCE++ divides by the "
+                "deviation of the batch. Set std to 'population' or 'sample'."
+            )
+        self._check_overlong()
         _one_of("credit.estimate", self.estimate, ("shrunk", "raw"))
         _one_of("credit.variant", self.variant, tuple(VARIANTS))
         _one_of("credit.role_scale", self.role_scale, ROLE_SCALES)
@@ -64,6 +83,20 @@ class CreditConfig:
             raise ValueError(
                 f"credit.designer_weight={self.designer_weight} and credit.agent_weight="
                 f"{self.agent_weight} must be at least 0; a negative one trains for the opposite."
+            )
+
+    def _check_overlong(self):
+        limit, ramp = self.max_reply_tokens, self.overlong_ramp_tokens
+        needed = (self.overlong != "none", self.overlong == "soft")
+        if (limit is not None, ramp is not None) != needed:
+            raise ValueError(
+                f"credit.overlong={self.overlong!r} with max_reply_tokens={limit} and "
+                f"overlong_ramp_tokens={ramp}: 'soft' needs both, 'mask' the first, 'none' neither."
+            )
+        if limit is not None and not 0 < (ramp or 1) <= limit:
+            raise ValueError(
+                f"credit.max_reply_tokens={limit}, overlong_ramp_tokens={ramp}: use 0 < ramp <= "
+                "limit."
             )
 
 

@@ -2,13 +2,14 @@
 
 Inside: credit of both roles, curriculum, losses over packed rows of both roles, accumulated
 gradients and the optimiser, over the mesh. No host round trip; the report says what was used.
-Sources: SPADE (arXiv:2608.19197) for credit; AdamW (arXiv:1711.05101).
+Source: SPADE (arXiv:2608.19197) for credit.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -16,40 +17,32 @@ import jax.numpy as jnp
 import optax
 
 from spade_jax import batch as batches
-from spade_jax import credit, curriculum, objectives, wages
-from spade_jax.policy import heads, sharding, transformer
+from spade_jax import credit, curriculum, objectives, optimizer, wages
+from spade_jax.policy import attention, heads, sharding, transformer
+
+GROUPED = ("group", "leave_one_out")  # baselines that give a group of equal returns nothing
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LearnConfig:
-    """The update: step sizes, partition of the batch, credit and loss."""
+class LearnConfig(optimizer.OptimizerConfig):
+    """The update: the optimiser's settings, partition of the batch, credit and loss."""
 
-    learning_rate: float = 1e-6
-    warmup_steps: int = 0  # optimiser steps over which the rate rises linearly
-    b1: float = 0.9
-    b2: float = 0.98
-    eps: float = 1e-8  # added to the root of the second moment
-    weight_decay: float = 0.1  # of matrices; vectors do not decay
-    clip_norm: float = 1.0  # of the gradient
     minibatches: int = 1  # optimiser steps per pass over the rows
     epochs: int = 1  # passes over the rows
     microbatches: int = 1  # parts of a minibatch whose gradients are accumulated
     chunk_tokens: int = 4096  # logits that exist at a time
+    attention: attention.Kind = "blockwise"  # or "splash", the kernel for TPUs
+    attention_block: int = 512  # tokens; rows no longer than it are attended at once
     credit: credit.CreditConfig = credit.CreditConfig()
     objective: objectives.ObjectiveConfig = objectives.ObjectiveConfig()
 
     def __post_init__(self):
-        for name in ("minibatches", "epochs", "microbatches", "chunk_tokens"):
+        super().__post_init__()
+        for name in ("minibatches", "epochs", "microbatches", "chunk_tokens", "attention_block"):
             if getattr(self, name) < 1:
                 raise ValueError(f"learn.{name}={getattr(self, name)}: set it to at least 1.")
-        for name in ("learning_rate", "eps", "clip_norm"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"learn.{name}={getattr(self, name)}: set it above 0.")
-        if not (0 <= self.b1 < 1 and 0 <= self.b2 < 1) or self.weight_decay < 0:
-            raise ValueError(
-                f"learn.b1={self.b1}, b2={self.b2}, weight_decay={self.weight_decay}: use rates "
-                "in [0, 1) and a decay of at least 0."
-            )
+        if self.attention not in attention.KINDS:
+            raise ValueError(f"learn.attention={self.attention!r}: use one of {attention.KINDS}.")
 
 
 @jax.tree_util.register_dataclass
@@ -73,20 +66,15 @@ def init(
     mesh: jax.sharding.Mesh,
 ) -> TrainState:
     """Start at given parameters, laid out over the mesh."""
-    layout = sharding.param_shardings(model, mesh)
+    layout, whole = sharding.param_shardings(model, mesh), sharding.replicated(mesh)
     params = jax.device_put(params, layout)
-    optimizer = _optimizer(config)
-    shapes = jax.eval_shape(optimizer.init, params)
-    whole = sharding.replicated(mesh)
-    placed = optax.tree.map_params(
-        optimizer, lambda _, place: place, shapes, layout, transform_non_params=lambda _: whole
-    )
     reference = None
     if config.objective.kl_coefficient > 0:
         reference = jax.tree.map(jnp.copy, params)  # the state is donated: no shared buffers
+    placed = optimizer.layout(params, config, layout, whole)
     return TrainState(
         params=params,
-        opt_state=jax.jit(optimizer.init, out_shardings=placed)(params),
+        opt_state=jax.jit(optimizer.build(config).init, out_shardings=placed)(params),
         curriculum=jax.device_put(curriculum.init(pool_slots, curriculum_config), whole),
         reference=reference,
         step=jax.device_put(jnp.zeros((), jnp.int32), whole),
@@ -112,6 +100,13 @@ def check_rows(config: LearnConfig, batch: batches.BatchConfig, mesh: jax.shardi
             f"batch.drop_flat_groups with objective.kl_coefficient={objective.kl_coefficient} and "
             f"entropy_coefficient={objective.entropy_coefficient}: plays without advantage still "
             "carry those terms. Set it to False or both coefficients to 0."
+        )
+    paying = config.credit
+    if batch.drop_flat_groups and (paying.overlong != "none" or paying.baseline not in GROUPED):
+        raise ValueError(
+            f"batch.drop_flat_groups with credit.overlong={paying.overlong!r} and baseline="
+            f"{paying.baseline!r}: a group of equal returns may have an advantage there. Set it to "
+            "False."
         )
 
 
@@ -143,22 +138,41 @@ def update(
     settled, paid = wages.pay(state.curriculum, batch, config.credit, curriculum_config)
     parts = _partition(_rows(batch, paid, config), config, mesh)
     plan = _Plan(
-        model, config, sharding.param_shardings(model, mesh), sharding.batch_sharding(mesh)
+        model,
+        config,
+        sharding.param_shardings(model, mesh),
+        sharding.batch_sharding(mesh),
+        attention.choose(config.attention, mesh, model.attention_softcap, config.attention_block),
     )
-    params, opt_state, sums = _optimise(state, parts, paid["tokens_Q"], plan)
+    if state.reference is not None:
+        parts = parts | {"reference": _all_logps(state.reference, parts, plan)}
+    if config.objective.old == "sampler":
+        parts = parts | {"old": parts["sampler"]}
+    elif config.epochs * config.minibatches > 1:
+        parts = parts | {"old": _all_logps(state.params, parts, plan)}
+    step = functools.partial(_step, parts=parts, paid=paid, begun=state.step, plan=plan)
+    carry = (state.params, state.opt_state)
+    if config.epochs * config.minibatches == 1:
+        (params, opt_state), sums = step(carry, 0)
+        sums = jax.tree.map(lambda x: x[None], sums)
+    else:
+        steps = jnp.arange(config.epochs * config.minibatches)
+        (params, opt_state), sums = jax.lax.scan(step, carry, steps)
+    whole = sharding.replicated(mesh)
     after = TrainState(
         params=params,
         opt_state=opt_state,
-        curriculum=settled,
+        curriculum=jax.lax.with_sharding_constraint(settled, whole),
         reference=state.reference,
         step=state.step + config.epochs * config.minibatches,
     )
     report = _summarise(sums) | curriculum.statistics(settled, curriculum_config) | paid
     if state.reference is None:
         del report["kl_2"]
-    report["learning_rate"] = _rate(after.step - 1, config)
+    report["learning_rate"] = optimizer.rate(after.step - 1, config)
     report["parameter_norm"] = optax.tree.norm(params)
-    return after, jax.tree.map(lambda x: x.astype(jnp.float32), report)
+    report = jax.tree.map(lambda x: x.astype(jnp.float32), report)
+    return after, jax.lax.with_sharding_constraint(report, whole)  # every process reads all of it
 
 
 class _Plan(NamedTuple):
@@ -168,6 +182,7 @@ class _Plan(NamedTuple):
     config: LearnConfig
     layout: Any  # sharding of each parameter
     rows: jax.sharding.NamedSharding
+    attend: Callable[..., jax.Array]
 
 
 # ---------------------------------------------------------------- rows
@@ -219,7 +234,13 @@ def _logps(params, rows, plan: _Plan) -> tuple[jax.Array, jax.Array]:
     rows = jax.lax.with_sharding_constraint(rows, plan.rows)
     mesh = plan.rows.mesh
     hidden_BTD = transformer.forward(
-        params, plan.model, rows["tokens"], rows["positions"], rows["segments"], mesh
+        params,
+        plan.model,
+        rows["tokens"],
+        rows["positions"],
+        rows["segments"],
+        mesh,
+        plan.attend,
     )
     params = heads.gathered(params, plan.model, mesh)  # once, and not for every chunk
     logps_BT, entropy_BT = heads.token_logps(
@@ -234,56 +255,47 @@ def _logps(params, rows, plan: _Plan) -> tuple[jax.Array, jax.Array]:
     return jnp.pad(logps_BT, ((0, 0), (1, 0))), jnp.pad(entropy_BT, ((0, 0), (1, 0)))
 
 
-# ---------------------------------------------------------------- gradients and optimiser
+def _all_logps(params, parts, plan: _Plan) -> jax.Array:
+    """Give the log-probabilities of all rows, microbatch by microbatch, in the shape of parts."""
+    flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), parts)
+    logps = jax.lax.map(lambda rows: _logps(params, rows, plan)[0], flat)
+    return logps.reshape(parts["tokens"].shape)
 
 
-def _optimise(state, parts, tokens_Q, plan: _Plan):
-    """Take every optimiser step of the iteration. Returns parameters, their state and sums."""
-    minibatches = plan.config.minibatches
-    steps = plan.config.epochs * minibatches
-
-    def logps_of(params):
-        def one(_, rows):
-            return None, _logps(params, rows, plan)[0]
-
-        flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), parts)
-        return jax.lax.scan(one, None, flat)[1].reshape(parts["tokens"].shape)
-
-    if state.reference is not None:
-        parts = parts | {"reference": logps_of(state.reference)}
-    if steps > 1:
-        parts = parts | {"old": logps_of(state.params)}
-
-    def step(carry, index):
-        rows = jax.tree.map(lambda x: x[index % minibatches], parts)
-        gradient, sums = _gradient(carry[0], rows, index == 0, tokens_Q, plan)
-        moved = _move(*carry, gradient, sums, state.step + index, plan)
-        return moved[:2], moved[2]
-
-    carry = (state.params, state.opt_state)
-    if steps == 1:
-        carry, sums = step(carry, 0)
-        return *carry, jax.tree.map(lambda x: x[None], sums)
-    carry, sums = jax.lax.scan(step, carry, jnp.arange(steps))
-    return *carry, sums
+# ---------------------------------------------------------------- gradient and loss
 
 
-def _gradient(params, rows, first, tokens_Q, plan: _Plan):
-    """Accumulate the gradient of a minibatch over its microbatches, in float32."""
+def _step(carry, index, parts, paid, begun, plan: _Plan):
+    """Accumulate a minibatch's gradient over its microbatches, in float32, and move by it.
+
+    Args:
+      carry: parameters and state of the optimiser.
+      index: of the optimiser step within this update.
+      begun: optimiser steps before this update.
+    """
+    params, opt_state = carry
+    rows = jax.tree.map(lambda x: x[index % plan.config.minibatches], parts)
     differentiate = jax.value_and_grad(_loss, has_aux=True)
 
-    def one(total, part):
-        (_, sums), gradient = differentiate(params, part, first, tokens_Q, plan)
+    def add(total, part):
+        (_, sums), gradient = differentiate(params, part, index == 0, paid["tokens_Q"], plan)
         total = jax.tree.map(lambda t, g: t + g.astype(jnp.float32), total, gradient)
         return jax.lax.with_sharding_constraint(total, plan.layout), sums
 
     zero = jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)
     zero = jax.lax.with_sharding_constraint(zero, plan.layout)
-    gradient, sums = jax.lax.scan(one, zero, rows)
-    return gradient, {
+    gradient, sums = jax.lax.scan(add, zero, rows)
+    sums = {
         name: (value.max(0) if name.startswith("max_") else value.sum(0))
         for name, value in sums.items()
     }
+    norm = optax.tree.norm(gradient)
+    sound = jnp.isfinite(norm) & jnp.isfinite(sums["sum_loss"])
+    moved = optimizer.move(
+        params, opt_state, gradient, sound, begun + index, plan.config, plan.layout
+    )
+    norms = {"gradient_norm": norm, "update_norm": moved.update_norm, "skipped": ~sound}
+    return (moved.params, moved.opt_state), sums | norms
 
 
 def _loss(params, rows, first, tokens_Q, plan: _Plan):
@@ -291,7 +303,9 @@ def _loss(params, rows, first, tokens_Q, plan: _Plan):
     objective = plan.config.objective
     logp_BT, entropy_BT = _logps(params, rows, plan)
     old_BT = jax.lax.stop_gradient(logp_BT)
-    if "old" in rows:  # at the first step the parameters are still the old ones: exactly ratio 1
+    if objective.old == "sampler":
+        old_BT = rows["old"]
+    elif "old" in rows:  # at the first step the parameters are still the old ones: exactly ratio 1
         old_BT = jnp.where(first, old_BT, rows["old"])
     loss = objectives.token_loss(
         logp_BT,
@@ -333,50 +347,6 @@ def _token_sums(rows, loss: objectives.TokenLoss, logp_BT, entropy_BT) -> dict[s
     off_BT = jnp.abs(loss.ratio_BT - 1.0)
     sums["max_ratio_off_2"] = (mask_2BT * off_BT).max((1, 2))
     return jax.lax.stop_gradient(sums)
-
-
-def _optimizer(config: LearnConfig) -> optax.GradientTransformation:
-    """Build AdamW without its step size, which `_move` applies."""
-
-    def matrices(params):
-        return jax.tree_util.tree_map_with_path(
-            lambda path, _: not _is_vector(str(path[-1].key)), params
-        )
-
-    return optax.chain(
-        optax.clip_by_global_norm(config.clip_norm),
-        optax.scale_by_adam(b1=config.b1, b2=config.b2, eps=config.eps),
-        optax.add_decayed_weights(config.weight_decay, mask=matrices),
-    )
-
-
-def _is_vector(name: str) -> bool:
-    """Tell norms and biases from matrices; attention biases are stored as [L, H, C]."""
-    return name.startswith("scale") or "bias" in name
-
-
-def _rate(step: jax.Array, config: LearnConfig) -> jax.Array:
-    """Give the step size: constant after a linear warm-up."""
-    return config.learning_rate * jnp.minimum(1.0, (step + 1) / max(config.warmup_steps, 1))
-
-
-def _move(params, opt_state, gradient, sums, step, plan: _Plan):
-    """Take one optimiser step; a gradient that is not finite moves nothing and is counted."""
-    norm = optax.tree.norm(gradient)
-    sound = jnp.isfinite(norm) & jnp.isfinite(sums["sum_loss"])
-    updates, moved_state = _optimizer(plan.config).update(gradient, opt_state, params)
-    updates = jax.tree.map(lambda u: -_rate(step, plan.config) * u, updates)
-    moved = jax.lax.with_sharding_constraint(optax.apply_updates(params, updates), plan.layout)
-
-    def keep(new, old):
-        return jax.tree.map(lambda a, b: jnp.where(sound, a, b), new, old)
-
-    sums = sums | {
-        "gradient_norm": norm,
-        "update_norm": jnp.where(sound, optax.tree.norm(updates), 0.0),
-        "skipped": ~sound,
-    }
-    return keep(moved, params), keep(moved_state, opt_state), sums
 
 
 # ---------------------------------------------------------------- report

@@ -75,21 +75,25 @@ def check_update(counts: Mapping[str, int], report: Mapping[str, Any]) -> collec
       report: of `learn.update`, on the host.
     Returns:
       sequences that the device masked, by reason: "unpaid" for drafts whose environment nobody
-      could value. `counts` still has them as trained.
+      could value, "overlong" for plays dropped for their length. `counts` still has them as
+      trained.
     """
     designer, agent = (int(report["trained_2"][role]) for role in (records.DESIGNER, records.AGENT))
     unpaid = counts.get("trained_designer", 0) - designer
     # Plays without spread have tokens in the table of sequences, unless their replies are empty.
-    more = agent - counts.get("trained_agent", 0)
+    overlong = int(report["overlong_plays"])
+    more = agent + overlong - counts.get("trained_agent", 0)
     flat = counts.get("masked_no_spread", 0)
     if not (0 <= unpaid <= int(report["unpaid_drafts"]) and 0 <= more <= flat):
         raise LedgerError(
             f"update: trained drafts={designer} of {counts.get('trained_designer', 0)} given, "
             f"unpaid={int(report['unpaid_drafts'])}; trained plays={agent} of "
-            f"{counts.get('trained_agent', 0)} given and {flat} without spread. This is a fault "
-            "of the program: please report it with the work directory."
+            f"{counts.get('trained_agent', 0)} given, {overlong} too long and {flat} without "
+            "spread. This is a fault of the program: please report it with the work directory."
         )
-    return collections.Counter({"unpaid": unpaid} if unpaid else {})
+    return collections.Counter(
+        {name: n for name, n in (("unpaid", unpaid), ("overlong", overlong)) if n}
+    )
 
 
 def check_steps(skipped_in_a_row: int) -> None:

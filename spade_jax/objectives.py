@@ -32,6 +32,8 @@ class ObjectiveConfig:
     clip_high: float = 0.28
     dual_clip: float | None = None  # > 1: a negative advantage costs at most this times itself
     cispo_cap: float | None = None  # the largest ratio itself, not an offset from 1
+    old: str = "trainer"  # whose log-probabilities ratios start from: "trainer" or "sampler"
+    importance: str = "token"  # weight of a token, or of all tokens of a "sequence" alike
     importance_cap: float | None = 2.0  # of the weight old / sampler; None weighs nothing
     kl_coefficient: float = 0.0  # of k3 to the reference policy
     entropy_coefficient: float = 0.0
@@ -42,10 +44,27 @@ class ObjectiveConfig:
                 f"objective.aggregation={self.aggregation!r} is not known; use one of "
                 f"{', '.join(AGGREGATIONS)}."
             )
-        if self.loss not in ("clip", "cispo"):
-            raise ValueError(f"objective.loss={self.loss!r} is not known; use clip or cispo.")
-        if self.ratio not in ("token", "sequence"):
-            raise ValueError(f"objective.ratio={self.ratio!r} is not known; use token or sequence.")
+        for name, known in (
+            ("loss", ("clip", "cispo")),
+            ("ratio", ("token", "sequence")),
+            ("old", ("trainer", "sampler")),
+            ("importance", ("token", "sequence")),
+        ):
+            if getattr(self, name) not in known:
+                raise ValueError(
+                    f"objective.{name}={getattr(self, name)!r} is not known; use "
+                    f"{' or '.join(known)}."
+                )
+        if self.old == "sampler" and self.importance_cap is not None:
+            raise ValueError(
+                f"objective.old='sampler' with importance_cap={self.importance_cap}: ratios that "
+                "start from the sampler hold that weight already. Set importance_cap=None."
+            )
+        if self.importance == "sequence" and self.importance_cap is None:
+            raise ValueError(
+                "objective.importance='sequence' with importance_cap=None: there is no weight. Set "
+                "a cap or importance='token'."
+            )
         if (self.aggregation == "fixed_length") != (self.fixed_tokens is not None):
             raise ValueError(
                 f"objective.fixed_tokens={self.fixed_tokens} with aggregation={self.aggregation!r}"
@@ -113,8 +132,8 @@ def token_loss(
     old_BT, advantage_BT = jax.lax.stop_gradient((old_BT, advantage_BT))
     change_BT = jnp.where(mask_BT > 0, logp_BT - old_BT, 0.0)
     if config.ratio == "sequence":
-        total_Q = jnp.zeros(tokens_Q.shape, change_BT.dtype).at[sequences_BT].add(change_BT)
-        change_BT = (total_Q / jnp.maximum(tokens_Q, 1))[sequences_BT]
+        total_BT = _over_sequences(change_BT, sequences_BT, tokens_Q)
+        change_BT = total_BT / jnp.maximum(tokens_Q, 1)[sequences_BT]
     ratio_BT = jnp.exp(change_BT)
     if config.loss == "cispo":
         capped_BT = jax.lax.stop_gradient(jnp.minimum(ratio_BT, config.cispo_cap))
@@ -124,7 +143,10 @@ def token_loss(
         policy_BT, clipped_BT = clipped_surrogate(ratio_BT, advantage_BT, config)
     importance_BT = jnp.ones_like(ratio_BT)
     if sampler_BT is not None and config.importance_cap is not None:
-        importance_BT = importance_weight(old_BT, sampler_BT, mask_BT, config.importance_cap)
+        gap_BT = jnp.where(mask_BT > 0, old_BT - sampler_BT, 0.0)
+        if config.importance == "sequence":
+            gap_BT = _over_sequences(gap_BT, sequences_BT, tokens_Q)
+        importance_BT = importance_weight(gap_BT, config.importance_cap)
     kl_BT = jnp.zeros_like(ratio_BT)
     if reference_BT is not None:
         kl_BT = k3(jnp.where(mask_BT > 0, jax.lax.stop_gradient(reference_BT) - logp_BT, 0.0))
@@ -144,15 +166,19 @@ def clipped_surrogate(
     return loss_BT, (bound_BT > free_BT).astype(jnp.float32)
 
 
-def importance_weight(
-    old_BT: jax.Array, sampler_BT: jax.Array, mask_BT: jax.Array, cap: float
-) -> jax.Array:
-    """Weigh tokens by old / sampler probability, in [0, cap], without gradient.
+def importance_weight(gap_BT: jax.Array, cap: float) -> jax.Array:
+    """Truncate exp(gap) to [0, cap], without gradient.
 
-    `old` is the policy at the start of the update: what changes within it is the ratio's business.
+    The gap is old - sampler log-probability of a token, or its sum over the sequence. `old` is the
+    policy at the start of the update: what changes within it is the ratio's business.
     """
-    gap_BT = jnp.where(mask_BT > 0, old_BT - sampler_BT, 0.0)
     return jax.lax.stop_gradient(jnp.clip(jnp.exp(gap_BT), 0.0, cap))
+
+
+def _over_sequences(value_BT, sequences_BT, tokens_Q) -> jax.Array:
+    """Give every token the sum over its sequence; a sequence lies within one row."""
+    total_Q = jnp.zeros(tokens_Q.shape, value_BT.dtype).at[sequences_BT].add(value_BT)
+    return total_Q[sequences_BT]
 
 
 def k3(gap_BT: jax.Array) -> jax.Array:

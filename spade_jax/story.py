@@ -265,7 +265,8 @@ def _counts(told: Told) -> records.Metrics:
         "count/episodes": len(told.played.episodes),
         "count/programs": told.programs,
         "count/generated": told.made.counts["generated"],
-        "count/trained": trained - told.masked["unpaid"],  # the host has these as trained
+        # the host has these as trained
+        "count/trained": trained - told.masked["unpaid"] - told.masked["overlong"],
         "count/refused": sum(w.reason not in ("", *pools.UNJUDGED) for w in told.due),
         "count/unchecked": sum(_unchecked(v) for v in verdicts),
         "count/waiting": len(told.pool.waiting),

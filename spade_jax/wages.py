@@ -30,10 +30,11 @@ def pay(
     regret = credit.paired_regret(batch.returns_NSGA, batch.valid_NSGA)
     table = (batch.slots_N, batch.returns_NSGA, batch.valid_NSGA, batch.faults_NSGA)
     after = curriculum.fold(start, *table, regret, curriculum_config)
-    agent_NSG = advantages.group_advantage(
+    agent_NSG = advantages.agent_advantage(
         batch.returns_NSGA[..., records.PLAIN],
         batch.valid_NSGA[..., records.PLAIN],
-        std=config.std,
+        batch.lengths_NSG,
+        config,
     )
     raw_M, paid_M, penalty_M = designer_rewards(start, after, batch, config)
     skills = len(records.SKILLS)
@@ -43,12 +44,16 @@ def pay(
     draft_Q = jnp.where(own_Q, batch.index_Q, 0)
     play_Q = jnp.where(own_Q, 0, batch.index_Q)
     advantage_Q = jnp.where(own_Q, designer_M[draft_Q], agent_NSG.reshape(-1)[play_Q])
-    tokens_Q = jnp.where(own_Q & ~paid_M[draft_Q], 0, batch.tokens_Q)
+    long_Q = jnp.zeros_like(own_Q)
+    if config.overlong == "mask":
+        long_Q = ~own_Q & (batch.lengths_NSG.ravel()[play_Q] > config.max_reply_tokens)
+    tokens_Q = jnp.where((own_Q & ~paid_M[draft_Q]) | long_Q, 0, batch.tokens_Q)
     factor_2 = advantages.role_factors(advantage_Q, tokens_Q, batch.roles_Q, config)
     advantage_Q = advantage_Q * factor_2[batch.roles_Q]
     return after, _counts(batch, advantage_Q, tokens_Q, paid_M) | _table_rates(batch) | {
         "advantage_Q": advantage_Q,
         "tokens_Q": tokens_Q,
+        "overlong_plays": (long_Q & (batch.tokens_Q > 0)).sum(),
         "regret_N": regret.mean_N,
         "regret_se_N": regret.se_N,
         "paired_N": regret.paired_N,

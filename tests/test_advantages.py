@@ -130,3 +130,70 @@ def test_reference_scale_counts_trained_sequences():
         jnp.ones(6), jnp.array([5, 0, 1, 1, 1, 0]), jnp.array([0, 0, 1, 1, 1, 1]), config
     )
     close(factor, [12.0, 1.0])
+
+
+# ---------------------------------------------------------------- baselines and over-length
+
+
+def agent(returns, valid=None, lengths=None, **setting):
+    returns = jnp.asarray(returns, jnp.float32)
+    valid = jnp.ones(returns.shape, bool) if valid is None else jnp.asarray(valid)
+    lengths = jnp.ones(returns.shape, int) if lengths is None else jnp.asarray(lengths)
+    return advantages.agent_advantage(returns, valid, lengths, credit.CreditConfig(**setting))
+
+
+def test_leave_one_out_subtracts_the_mean_of_the_other_valid_plays():
+    # others of 1: (0 + 0)/2 = 0; of each 0: (1 + 0)/2 = .5; a group of one has nobody to ask
+    value = agent(
+        [[1.0, 9.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]],
+        [[True, False, True, True], [True, False, False, False]],
+        baseline="leave_one_out",
+        std="none",
+    )
+    close(value, [[1.0, 0.0, -0.5, -0.5], [0.0, 0.0, 0.0, 0.0]])
+
+
+def test_batch_baseline_compares_all_valid_plays():
+    # 1, 1, 1, 0: mean 3/4, population deviation sqrt(3)/4
+    value = agent([[1.0, 1.0], [1.0, 0.0], [7.0, 7.0]], [[True] * 2, [True] * 2, [False] * 2],
+                  baseline="batch")  # fmt: skip
+    close(value, [[3**-0.5, 3**-0.5], [3**-0.5, -(3**0.5)], [0.0, 0.0]])
+
+
+def test_group_then_batch_centres_by_group_and_divides_by_the_batch():
+    # centred 0, 0, .5, -.5; population deviation over four: sqrt(1/8)
+    value = agent([[1.0, 1.0], [1.0, 0.0]], baseline="group_then_batch")
+    close(value, [[0.0, 0.0], [2**0.5, -(2**0.5)]])
+
+
+def test_long_replies_are_charged_by_their_tokens():
+    # limit 10, ramp 4: nothing up to 6, half at 8, all from 10 on
+    value = advantages.overlong_charge(jnp.array([0, 6, 8, 10, 99]), 10, 4)
+    close(value, [0.0, 0.0, 0.5, 1.0, 1.0])
+    value = agent([1.0, 1.0], lengths=[6, 10], overlong="soft", max_reply_tokens=10,
+                  overlong_ramp_tokens=4, std="none")  # fmt: skip
+    close(value, [0.5, -0.5])
+
+
+def test_masked_long_replies_do_not_vote():
+    value = agent([1.0, 0.0, 0.0], lengths=[5, 5, 11], overlong="mask", max_reply_tokens=10,
+                  std="none")  # fmt: skip
+    close(value, [0.5, -0.5, 0.0])
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"baseline": "value"},
+        {"baseline": "leave_one_out"},
+        {"baseline": "batch", "std": "none"},
+        {"overlong": "characters"},
+        {"overlong": "soft", "max_reply_tokens": 10},
+        {"overlong": "mask"},
+        {"max_reply_tokens": 10},
+        {"overlong": "soft", "max_reply_tokens": 10, "overlong_ramp_tokens": 11},
+    ],
+)
+def test_unknown_and_contradictory_settings_raise(setting):
+    with pytest.raises(ValueError, match="credit."):
+        credit.CreditConfig(**setting)

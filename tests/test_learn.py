@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from spade_jax import batch, credit, curriculum, learn, ledger, objectives, records
+from spade_jax import batch, credit, curriculum, learn, ledger, objectives, optimizer, records
 from spade_jax.policy import heads, sharding, transformer
 
 MODEL = transformer.ModelConfig(
@@ -260,10 +260,10 @@ def test_norms_and_biases_do_not_decay():
     """Without a gradient only the decay moves a parameter."""
     model = dataclasses.replace(MODEL, attention_bias=True, qk_norm=True)
     params = jax.tree.map(jnp.ones_like, transformer.init(model, jax.random.key(0)))
-    optimizer = learn._optimizer(dataclasses.replace(CONFIG, weight_decay=0.1))
+    adam = optimizer.build(dataclasses.replace(CONFIG, weight_decay=0.1))
     vectors = {"scale", "q_bias_HC", "k_bias_KC", "v_bias_KC"}
     zero = jax.tree.map(jnp.zeros_like, params)
-    updates, _ = optimizer.update(zero, optimizer.init(params), params)
+    updates, _ = adam.update(zero, adam.init(params), params)
     names = set()
     for path, update in jax.tree_util.tree_leaves_with_path(updates):
         decays = bool((update != 0).all())
@@ -287,6 +287,32 @@ def test_several_steps_start_at_ratio_one_and_move_away():
         jax.tree.leaves(state.reference)[0],
         jax.tree.leaves(transformer.init(MODEL, jax.random.key(0)))[0],
     )
+
+
+def test_old_log_probabilities_can_be_the_sampler_s():
+    given = objectives.ObjectiveConfig(old="sampler", importance_cap=None)
+    _, report = step(start(), make(*iteration()), dataclasses.replace(CONFIG, objective=given))
+    # the made-up log-probabilities of the replies are not the model's: the ratio starts off 1
+    assert report["first_ratio_off_2"].min() > 0.1
+    assert report["importance_2"].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_moments_are_kept_in_their_dtype(dtype):
+    config = dataclasses.replace(CONFIG, state_dtype=dtype)
+    params = {"w": jnp.ones((4, 4), jnp.bfloat16)}
+    adam = optimizer.build(config)
+    updates, state = adam.update({"w": jnp.full((4, 4), 0.5)}, adam.init(params), params)
+    moments = [leaf for leaf in jax.tree.leaves(state) if leaf.ndim == 2]
+    assert [m.dtype for m in moments] == [jnp.dtype(dtype)] * 2
+    # the gradient of norm 2 is clipped to 1: .25; both moments, unbiased, give .25 / (.25 + eps)
+    np.testing.assert_allclose(np.asarray(updates["w"], np.float32), 0.25 / 0.26 + 0.1, rtol=1e-2)
+
+
+def test_moments_cannot_wait_in_host_memory_where_nothing_moves_them():
+    config = dataclasses.replace(CONFIG, state_memory="pinned_host")
+    with pytest.raises(ValueError, match="state_memory"):
+        start(config)
 
 
 # ---------------------------------------------------------------- that it learns
@@ -367,7 +393,8 @@ def test_flat_groups_cannot_be_dropped_where_other_terms_need_them():
 @pytest.mark.parametrize(
     "setting",
     [{"minibatches": 0}, {"microbatches": 0}, {"learning_rate": 0.0}, {"b2": 1.0}, {"eps": 0.0},
-     {"weight_decay": -1.0}, {"clip_norm": 0.0}],
+     {"weight_decay": -1.0}, {"clip_norm": 0.0}, {"state_dtype": "float16"},
+     {"state_dtype": "bfloat16", "b2": 0.999}, {"state_memory": "disk"}],
 )  # fmt: skip
 def test_bad_settings_raise(setting):
     with pytest.raises(ValueError, match="learn."):

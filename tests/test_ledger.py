@@ -36,8 +36,12 @@ def test_a_sequence_without_a_place_stops_the_run(change):
         ledger.check_batch(**(given | change))
 
 
-def report(designer, agent, unpaid):
-    return {"trained_2": np.array([designer, agent], np.float32), "unpaid_drafts": unpaid}
+def report(designer, agent, unpaid, overlong=0):
+    return {
+        "trained_2": np.array([designer, agent], np.float32),
+        "unpaid_drafts": unpaid,
+        "overlong_plays": overlong,
+    }
 
 
 # 2 drafts and 5 plays went to the device, of 3 more plays without spread it may know the tokens.
@@ -45,6 +49,7 @@ def test_drafts_that_the_device_did_not_pay_are_masked():
     counts = COUNTS | {"masked_no_spread": 3}
     assert ledger.check_update(counts, report(2, 5, 0)) == collections.Counter()
     assert ledger.check_update(counts, report(1, 8, 1)) == collections.Counter({"unpaid": 1})
+    assert ledger.check_update(counts, report(2, 4, 0, 1)) == collections.Counter({"overlong": 1})
     # An unpaid draft that the host masked itself is not masked twice.
     assert ledger.check_update(counts, report(2, 6, 1)) == collections.Counter()
 

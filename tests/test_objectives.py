@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from spade_jax import advantages, objectives
+from spade_jax import advantages, credit, objectives
 
 FIXTURE = json.loads((pathlib.Path(__file__).parent / "data" / "grpo_fixture.json").read_text())
 Config = objectives.ObjectiveConfig
@@ -101,6 +101,15 @@ def test_group_advantages_match(std, key):
     np.testing.assert_allclose(value.ravel(), FIXTURE["advantages"][key], rtol=0, atol=1e-6)
 
 
+def test_leave_one_out_advantages_match():
+    returns = jnp.asarray(FIXTURE["inputs"]["rewards"]).reshape(2, 1, 4)
+    value = advantages.agent_advantage(
+        returns, jnp.ones((2, 1, 4), bool), jnp.ones((2, 1, 4), int),
+        credit.CreditConfig(baseline="leave_one_out", std="none"),
+    )  # fmt: skip
+    np.testing.assert_allclose(value.ravel(), FIXTURE["advantages"]["rloo"], rtol=0, atol=1e-6)
+
+
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_packing_two_sequences_into_a_row_changes_nothing(name):
     given = inputs("float32")
@@ -172,10 +181,22 @@ def test_values_under_the_mask_do_not_matter(name):
 def test_importance_weight_is_truncated_and_carries_no_gradient():
     # exp(old - sampler): exp(0) = 1, exp(-1) = .367879, exp(3) -> 2
     old, sampler = jnp.array([[0.0, -1.0, 3.0]]), jnp.zeros((1, 3))
-    value = objectives.importance_weight(old, sampler, jnp.ones((1, 3)), 2.0)
+    value = objectives.importance_weight(old - sampler, 2.0)
     np.testing.assert_allclose(value, [[1.0, 0.36787944, 2.0]], rtol=1e-6)
-    grad = jax.grad(lambda x: objectives.importance_weight(x, sampler, jnp.ones((1, 3)), 2.0).sum())
+    grad = jax.grad(lambda x: objectives.importance_weight(x - sampler, 2.0).sum())
     np.testing.assert_array_equal(grad(old), np.zeros((1, 3)))
+
+
+def test_importance_of_a_sequence_is_one_weight_for_all_its_tokens():
+    # two sequences in a row; gaps .1, .2 (sum .3) and 1, -3 (the masked 9 does not count): -2
+    old = jnp.array([[0.1, 0.2, 1.0, -3.0, 9.0]])
+    mask = jnp.array([[1.0, 1.0, 1.0, 1.0, 0.0]])
+    parts = objectives.token_loss(
+        old, old, jnp.ones((1, 5)), mask, jnp.array([[0, 0, 1, 1, 0]]), jnp.array([2, 2]),
+        Config(importance="sequence"), sampler_BT=jnp.zeros((1, 5)),
+    )  # fmt: skip
+    expected = np.exp([0.3, 0.3, -2.0, -2.0])
+    np.testing.assert_allclose(parts.importance_BT[0, :4], expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("cap", [None, 2.0])
@@ -227,6 +248,10 @@ def test_first_step_gradient_is_the_policy_gradient():
         {"clip_low": 1.5},
         {"clip_high": 0.0},
         {"importance_cap": 0.0},
+        {"importance": "row"},
+        {"importance": "sequence", "importance_cap": None},
+        {"old": "reference"},
+        {"old": "sampler"},
         {"kl_coefficient": -0.1},
     ],
 )

@@ -1,5 +1,7 @@
 """Wages: what each outcome earns, in both roles."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -160,3 +162,13 @@ def test_one_group_does_not_touch_another():
     _, other = settle(plain(0, [1, 0, 0, 0]) + plain(1, [0, 0, 0, 1]), [])
     np.testing.assert_array_equal(one["agent_advantage_NSG"][0], other["agent_advantage_NSG"][0])
     assert jnp.any(one["agent_advantage_NSG"][1] != other["agent_advantage_NSG"][1])
+
+
+def test_masked_long_plays_are_left_out_and_counted():
+    long = dataclasses.replace(episode(0, 3, 1), turns=episode(0, 3, 1).turns * 3)
+    given = credit.CreditConfig(overlong="mask", max_reply_tokens=2, std="none")
+    _, paid = settle([*plain(0, [1, 0, 0]), long], [], given, rows=[0])
+    assert int(paid["overlong_plays"]) == 1
+    # 1, 0, 0 vote: the long win does not
+    np.testing.assert_allclose(paid["agent_advantage_NSG"][0, 0], [2 / 3, -1 / 3, -1 / 3, 0], 1e-5)
+    assert paid["tokens_Q"][SHAPE.drafts : SHAPE.drafts + 4].tolist() == [1, 1, 1, 0]
