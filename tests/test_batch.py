@@ -1,5 +1,8 @@
 """Batch: packing, masks, tables and counts."""
 
+import json
+import pathlib
+
 import jax
 import numpy as np
 import pytest
@@ -181,6 +184,18 @@ def test_an_empty_iteration_is_a_batch_of_padding():
 def test_buckets_grow_in_eighths(rows, expected):
     # units of 4 rows: 1 2 ... 15 16 18 20 ... 32 36 ...
     assert batch.bucket(rows, batch.BatchConfig(rows_multiple=4)) == expected
+
+
+def test_nine_in_ten_slots_of_a_recorded_iteration_are_real():
+    """Lengths of drafts and plays of the quickstart's first iteration."""
+    path = pathlib.Path(__file__).parent / "data" / "quickstart_lengths.json"
+    kept = json.loads(path.read_text())
+    lengths = [*kept["drafts"], *kept["plays"]]
+    config = batch.BatchConfig(row_tokens=kept["row_tokens"], rows_multiple=kept["rows_multiple"])
+    rows = batch.fit(lengths, config.row_tokens)
+    assert sorted(i for row in rows for i in row) == list(range(len(lengths)))
+    assert max(sum(lengths[i] for i in row) for row in rows) <= config.row_tokens
+    assert sum(lengths) >= 0.9 * batch.bucket(len(rows), config) * config.row_tokens
 
 
 def test_given_buckets_are_used_and_must_suffice():
