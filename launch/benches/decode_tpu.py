@@ -84,7 +84,7 @@ def step_bytes(mesh: jax.sharding.Mesh, rows: int, bits: int, layers: int) -> fl
 def lower(mesh: jax.sharding.Mesh, rows: int, bits: int, layers: int) -> jax.stages.Lowered:
     """Trace the decode program for described devices."""
     config = dataclasses.replace(QWEN3_8B, layers=layers)
-    whole, cut = sharding.replicated(mesh), sharding.cache_sharding(mesh)
+    whole = sharding.replicated(mesh)
 
     def place(tree, where):
         return jax.tree.map(
@@ -121,7 +121,7 @@ def lower(mesh: jax.sharding.Mesh, rows: int, bits: int, layers: int) -> jax.sta
     return decode.advance.lower(
         ready,
         config,
-        place(past, cut),
+        place(past, sharding.cache_sharding(params)),
         place(state, whole),
         place(ends, whole),
         place(stop, whole),

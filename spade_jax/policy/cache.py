@@ -40,16 +40,30 @@ class Cache:
 _PLACES = {"keys_L": 3, "values_L": 2, "key_scales_L": 2, "value_scales_L": 2}
 
 
-def empty(config: transformer.ModelConfig, rows: int, places: int, bits: int) -> Cache:
-    """Make rows without content; `bits` is 8, or 16 for the compute dtype of the model."""
+def empty(
+    config: transformer.ModelConfig,
+    rows: int,
+    places: int,
+    bits: int,
+    where: jax.sharding.Sharding | None = None,
+) -> Cache:
+    """Make rows without content.
+
+    Args:
+        config: the model's.
+        rows: N.
+        places: W.
+        bits: 8, or 16 for the compute dtype of the model.
+        where: of every array, see `sharding.cache_sharding`; the default device without it.
+    """
     dtype = jnp.int8 if bits == 8 else jnp.dtype(config.compute_dtype)
     shape, layers = (rows, config.kv_heads), range(config.layers)
     scales = layers if bits == 8 else ()
     return Cache(
-        keys_L=tuple(_zeros((*shape, config.head_dim, places), dtype) for _ in layers),
-        values_L=tuple(_zeros((*shape, places, config.head_dim), dtype) for _ in layers),
-        key_scales_L=tuple(_zeros((*shape, places), jnp.float32) for _ in scales),
-        value_scales_L=tuple(_zeros((*shape, places), jnp.float32) for _ in scales),
+        keys_L=tuple(_zeros((*shape, config.head_dim, places), dtype, where) for _ in layers),
+        values_L=tuple(_zeros((*shape, places, config.head_dim), dtype, where) for _ in layers),
+        key_scales_L=tuple(_zeros((*shape, places), jnp.float32, where) for _ in scales),
+        value_scales_L=tuple(_zeros((*shape, places), jnp.float32, where) for _ in scales),
     )
 
 
@@ -115,9 +129,10 @@ def _each(change, *caches: Cache) -> Cache:
     )
 
 
-@functools.partial(jax.jit, static_argnames=("shape", "dtype"))
-def _zeros(shape, dtype):
-    return jnp.zeros(shape, dtype)
+@functools.partial(jax.jit, static_argnames=("shape", "dtype", "where"))
+def _zeros(shape, dtype, where):
+    zeros = jnp.zeros(shape, dtype)
+    return zeros if where is None else jax.lax.with_sharding_constraint(zeros, where)
 
 
 @functools.partial(jax.jit, static_argnames=("axis", "rows", "places"))

@@ -16,6 +16,7 @@ RULES = {
     "mlp": "tensor",
     "vocab": "tensor",
     "experts": EXPERT,
+    "rows": None,  # of a cache: they are read and written one at a time
     "layers": None,
     "stream": "tensor",  # tokens of the residual stream between layers
     "width": None,  # "embed" of weights that were gathered

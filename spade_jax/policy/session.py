@@ -18,7 +18,7 @@ import jax
 import numpy as np
 
 from spade_jax import records
-from spade_jax.policy import cache, decode, draw, requests, table
+from spade_jax.policy import cache, decode, draw, requests, sharding, table
 
 _SHORTEST_COPY = 8  # tokens: copying fewer from another row is not worth a program call
 _PREFILL_TOKENS = 8192  # of one prefill, padding included
@@ -46,6 +46,7 @@ class Session:
     def update(self, params: dict) -> None:
         """Go on with another version of the parameters: what the cache holds is forgotten."""
         self._params = params
+        self._where = sharding.cache_sharding(params)
         self._ready = decode.lay_out(params, self.config, self._sampler.weight_bits)
         self._table.forget()
 
@@ -107,7 +108,7 @@ class Session:
             return
         sampler.note("grow", self._table.rows, self._table.places, rows, places)
         if self._cache is None:
-            self._cache = cache.empty(self.config, rows, places, sampler.cache_bits)
+            self._cache = cache.empty(self.config, rows, places, sampler.cache_bits, self._where)
         else:
             self._cache = cache.grow(self._cache, rows, places)
         self._table.grow(rows, places)

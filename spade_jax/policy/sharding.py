@@ -57,9 +57,16 @@ def batch_sharding(mesh: jax.sharding.Mesh) -> jax.sharding.NamedSharding:
     return jax.sharding.NamedSharding(mesh, rules.spec("batch"))
 
 
-def cache_sharding(mesh: jax.sharding.Mesh) -> jax.sharding.NamedSharding:
-    """Cut an array of a `cache.Cache`: its rows as a batch, its key-value heads as the weights."""
-    return jax.sharding.NamedSharding(mesh, rules.spec("batch", "kv_heads"))
+def cache_sharding(params: dict) -> jax.sharding.NamedSharding | None:
+    """Cut the arrays of a `cache.Cache` by key-value heads, on the mesh that parameters live on.
+
+    Returns:
+        None where they live on one device, or on none yet.
+    """
+    where = getattr(jax.tree.leaves(params)[0], "sharding", None)
+    if not isinstance(where, jax.sharding.NamedSharding) or where.mesh.size == 1:
+        return None
+    return jax.sharding.NamedSharding(where.mesh, rules.spec("rows", "kv_heads"))
 
 
 def replicated(mesh: jax.sharding.Mesh) -> jax.sharding.NamedSharding:
