@@ -19,7 +19,7 @@ SOURCE = """
 import json, os, socket, time
 def look():
     left = [p for d in ("/tmp", "/dev/shm") for p in os.listdir(d)]
-    left += [p for p in os.listdir("/proc") if p.isdigit() and int(p) not in (1, os.getpid())]
+    left += [p for p in os.listdir("/proc") if p.isdigit() and int(p) != os.getpid()]
     with open("/proc/net/tcp") as table:
         left += ["listener " + row.split()[1] for row in table if " 0A " in row]
     return left

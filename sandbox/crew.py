@@ -256,7 +256,8 @@ class Session:
         The wall limit holds for the batch and starts when the box takes it up. When it runs out the
         process is killed: requests answered before keep their outcomes, all others get `timeout`,
         later ones too. Text the program printed stands in the last outcome of the batch. Waits
-        while the crew's queue is full. A cancelled batch ends the session.
+        while the crew's queue is full, so it is not for callbacks of futures. A cancelled batch
+        ends the session.
         """
         deadline = time.monotonic() + self._program.limits.patience
         return self._send(requests, deadline, not requests or self._gate.enter(deadline))

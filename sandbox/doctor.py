@@ -30,7 +30,7 @@ for path in ("/usr/x", "/etc/x", "/x", "/opt/x"):
 s = socket.socket(); s.settimeout(0.3)
 try: s.connect(("192.0.2.1", 80)); seen.append("network")
 except OSError: pass
-seen += [p for p in os.listdir("/proc") if p.isdigit() and int(p) not in (1, os.getpid())]
+seen += [p for p in os.listdir("/proc") if p.isdigit() and int(p) != os.getpid()]
 print("nothing" if not seen else seen)
 """
 PROBES = {  # limit: (a value, a program that breaks it, the status that shows it)

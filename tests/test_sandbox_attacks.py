@@ -29,7 +29,7 @@ PATIENT = dataclasses.replace(LIMITS, wall_seconds=60.0, cpu_seconds=120.0)  # o
 CANARY = """
 import os, socket
 left = [p for d in ("/tmp", "/dev/shm") for p in os.listdir(d)]
-left += [p for p in os.listdir("/proc") if p.isdigit() and int(p) not in (1, os.getpid())]
+left += [p for p in os.listdir("/proc") if p.isdigit() and int(p) != os.getpid()]
 s = socket.socket()
 left += ["listener"] if s.connect_ex(("127.0.0.1", 7777)) == 0 else []
 print("clean" if not left else left)

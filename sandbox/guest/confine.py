@@ -98,33 +98,6 @@ def loopback_up():
         fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", IFF_UP | IFF_RUNNING))
 
 
-def fork_below_init(tell):
-    """Go on as a child of the first process of the namespace, which stays to reap.
-
-    Linux keeps signals with their default action from the first process of a pid namespace, so a
-    program must not be it. The first process writes on `tell` how its child ended.
-    """
-    child = os.fork()
-    if child == 0:
-        os.close(tell)
-        if LIBC.prctl(1, signal.SIGKILL, 0, 0, 0) != 0:  # PR_SET_PDEATHSIG
-            raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
-        return
-    os.closerange(0, tell)
-    while True:
-        pid, status = os.wait()
-        if pid == child:
-            os.write(tell, struct.pack("<i", status))
-            os._exit(0)
-
-
-def told_status(descriptor, status):
-    """The wait status of a program below its init; that of the init where it was killed itself."""
-    raw = os.read(descriptor, 4)
-    os.close(descriptor)
-    return struct.unpack("<i", raw)[0] if len(raw) == 4 else status
-
-
 def one_processor(number):
     """Let a program see and use one processor: numerical libraries count them by this."""
     allowed = sorted(os.sched_getaffinity(0))

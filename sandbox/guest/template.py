@@ -28,7 +28,6 @@ import warm  # noqa: E402
 
 CONTROL = 3
 CONFINED = b"."  # written on the reply descriptor before any text of a program is read
-ENDING = 4096  # where the init of a program keeps the pipe to the template
 KEPT_NAMES = ("PATH", "HOME", "LANG", "LC_CTYPE")
 
 
@@ -42,7 +41,6 @@ class Template:
         self.on_linux = tier == "bubblewrap"
         self.control = socket.socket(fileno=CONTROL)
         self.pids = {}  # pid -> number of the program
-        self.endings = {}  # pid -> pipe on which its init tells how the program ended
         self.folders = {}  # pid -> temporary directory, in the tier without mounts
         self.filter = confine.Filter()
         self.base_bytes, self.resident_bytes = own_bytes()
@@ -79,30 +77,26 @@ class Template:
 
     def spawn(self, message, descriptors):
         folder = None if self.isolated else tempfile.mkdtemp(dir=self.scratch)
-        ending = os.pipe() if self.on_linux else None
         try:
             pid = confine.clone_isolated() if self.isolated else os.fork()
         except OSError as error:
             self.tell({"event": "failed", "id": message["id"], "detail": str(error)})
             pid = None
         if pid == 0:
-            self.become_program(message, descriptors, folder, ending)
-        for descriptor in (*descriptors, *(ending or ())[1:]):
+            self.become_program(message, descriptors, folder)
+        for descriptor in descriptors:
             os.close(descriptor)
         if pid:
-            if ending:
-                self.endings[pid] = ending[0]
             self.pids[pid] = message["id"]
             self.folders[pid] = folder
             told = {"id": message["id"], "pid": pid, "resident": self.resident_bytes}
             self.tell({"event": "started", **told})
 
-    def become_program(self, message, descriptors, folder, ending):
+    def become_program(self, message, descriptors, folder):
         """Turn the forked child into the program; never returns."""
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            tell = os.dup2(ending[1], ENDING) if ending else None
             place_descriptors(descriptors)
             if self.isolated:
                 confine.fresh_mounts(message["uid"])
@@ -111,7 +105,6 @@ class Template:
                 os.chdir(folder)
             if self.on_linux:
                 confine.loopback_up()
-                confine.fork_below_init(tell)
             limits = dict(message["limits"], base_bytes=self.base_bytes)
             confine.set_limits(
                 limits, own_user=self.isolated, limits_life=message["mode"] != "session"
@@ -162,8 +155,6 @@ class Template:
                 return
             if pid in self.pids:
                 number = self.pids[pid]
-                if pid in self.endings:
-                    status = confine.told_status(self.endings.pop(pid), status)
                 self.forget(pid)
                 self.tell(
                     {
@@ -215,7 +206,7 @@ def place_descriptors(descriptors):
     high = [os.dup2(fd, 100 + place) for place, fd in enumerate(descriptors)]
     for place, fd in enumerate(high):
         os.dup2(fd, place)
-    os.closerange(len(high), ENDING)
+    os.closerange(len(high), 4096)
 
 
 def own_bytes():
