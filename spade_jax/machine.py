@@ -15,9 +15,22 @@ import jax
 
 from sandbox import crew as sandbox_crew
 from sandbox import records as sandbox_records
-from spade_jax import corpus, domains, hint, records, rollout, settings
+from spade_jax import corpus, domains, hint, records, rollout, seeds, settings
 from spade_jax.domains import domain, tool_use
-from spade_jax.policy import chat, sampler, sharding, tokenizer, transformer, weights
+from spade_jax.policy import (
+    chat,
+    load,
+    published,
+    sampler,
+    sharding,
+    template,
+    tokenizer,
+    transformer,
+    weights,
+)
+
+Words = tokenizer.Tokenizer | published.Published
+Chat = chat.Chat | template.TemplateChat
 
 
 class Machine:
@@ -27,14 +40,16 @@ class Machine:
         self,
         config: settings.RunConfig,
         crew: CountedCrew,
-        words: tokenizer.Tokenizer,
+        words: Words,
         model: transformer.ModelConfig,
     ):
         self.config = config
         self.model = model
         self.mesh = make_mesh(config)
         self.words = words
-        self.chat = chat.Chat(words)
+        self.chat = open_chat(words)
+        if self.chat.refusal and config.rollout.max_turns > 1:
+            raise ValueError(f"rollout.max_turns={config.rollout.max_turns}: {self.chat.refusal}")
         self.domain = domains.get(config.setting)
         self.sampler = make_sampler(config, model, self.chat)
         self.corpus = open_corpus(config)
@@ -168,29 +183,52 @@ def show_hint(
 
 
 def load_policy(
-    tokenizer_path: str, weights_path: str
-) -> tuple[tokenizer.Tokenizer, transformer.ModelConfig, Any]:
+    config: settings.RunConfig, tokenizer_path: str, weights_path: str
+) -> tuple[Words, transformer.ModelConfig, Any]:
     """Read tokenizer and parameters.
 
     Raises:
       FileNotFoundError: a file is missing.
-      ValueError: the tokenizer has more tokens than the model.
+      ValueError: the tokenizer has more tokens than the model, or a file cannot be used.
     """
     for name in (tokenizer_path, weights_path):
-        if not pathlib.Path(name).is_file():
+        if name and not pathlib.Path(name).exists():
             raise FileNotFoundError(
                 f"policy file {name} does not exist. Make it with `python -m launch.train "
                 "--config=experiments/warmstart.py --workdir=runs/warmstart`, or set "
                 "--config.warmstart.from_scratch."
             )
-    words = tokenizer.Tokenizer.load(tokenizer_path)
-    params, model = weights.load(weights_path)
+    published_path = pathlib.Path(weights_path)
+    is_published = published_path.is_dir() or published_path.suffix == ".gguf"
+    if not tokenizer_path and not is_published:
+        raise ValueError(f"policy.tokenizer is not set: {weights_path} holds no tokenizer. Set it.")
+    words = load_tokenizer(tokenizer_path or weights_path)
+    if is_published:
+        key = jax.random.key(int(seeds.stream(config.seed, "weights").integers(2**31)))
+        chosen = dataclasses.asdict(config.policy.published)
+        params, model = load.load(weights_path, mesh=make_mesh(config), key=key, **chosen)
+    else:
+        params, model = weights.load(weights_path)
     if words.vocab_size > model.vocab_size:
         raise ValueError(
-            f"{tokenizer_path} has {words.vocab_size} tokens, the model of "
+            f"{tokenizer_path or weights_path} has {words.vocab_size} tokens, the model of "
             f"{weights_path} only {model.vocab_size}; they do not belong together."
         )
     return words, model, params
+
+
+def load_tokenizer(path: str) -> Words:
+    """Read a tokenizer of ours, or that of a Hugging Face directory or a GGUF file."""
+    if pathlib.Path(path).is_dir() or path.endswith(".gguf"):
+        return published.load(path)
+    return published.read(path) or tokenizer.Tokenizer.load(path)
+
+
+def open_chat(words: Words) -> Chat:
+    """Give the chat that belongs to a tokenizer."""
+    if isinstance(words, published.Published):
+        return template.TemplateChat(words)
+    return chat.Chat(words)
 
 
 def make_mesh(config: settings.RunConfig) -> jax.sharding.Mesh:
@@ -200,7 +238,7 @@ def make_mesh(config: settings.RunConfig) -> jax.sharding.Mesh:
 
 
 def make_sampler(
-    config: settings.RunConfig, model: transformer.ModelConfig, rendering: chat.Chat
+    config: settings.RunConfig, model: transformer.ModelConfig, rendering: Chat
 ) -> sampler.Sampler:
     """Fix the shapes of sampling: the usual numbers of sequences below the most that are wanted."""
     most = config.sampler.sequences
@@ -216,9 +254,7 @@ def make_sampler(
     )
 
 
-def fit_vocabulary(
-    model: transformer.ModelConfig | None, words: tokenizer.Tokenizer
-) -> transformer.ModelConfig:
+def fit_vocabulary(model: transformer.ModelConfig | None, words: Words) -> transformer.ModelConfig:
     """Give a model the vocabulary of its tokenizer.
 
     Raises:

@@ -33,7 +33,7 @@ from spade_jax import (
     warmstart,
 )
 from spade_jax.domains import domain
-from spade_jax.policy import chat, sharding, tokenizer, transformer, weights
+from spade_jax.policy import sharding, transformer, weights
 
 RESULTS = "results.json"
 POLICY = "policy.npz"
@@ -94,20 +94,20 @@ def check_prompts(config: settings.RunConfig, world: machine.Machine) -> None:
 
 def load_policy(
     config: settings.RunConfig, folder: pathlib.Path
-) -> tuple[tokenizer.Tokenizer, transformer.ModelConfig, Any]:
+) -> tuple[machine.Words, transformer.ModelConfig, Any]:
     """Load the policy that a run made in its folder, or else the one it was given.
 
     Raises:
       FileNotFoundError: there is none.
     """
     if (folder / POLICY).exists():
-        return machine.load_policy(str(folder / warmstart.TOKENIZER), str(folder / POLICY))
+        return machine.load_policy(config, str(folder / warmstart.TOKENIZER), str(folder / POLICY))
     if config.mode == "supervised" or config.warmstart.from_scratch or not config.policy.weights:
         raise FileNotFoundError(
             f"{folder / POLICY} does not exist: the supervised start of this run has not ended. "
             "Run `python -m launch.train` with the same --config and --workdir first."
         )
-    return machine.load_policy(config.policy.tokenizer, config.policy.weights)
+    return machine.load_policy(config, config.policy.tokenizer, config.policy.weights)
 
 
 def find_policy(
@@ -115,7 +115,7 @@ def find_policy(
     crew: machine.CountedCrew,
     folder: pathlib.Path,
     say: Callable[[str], None],
-) -> tuple[tokenizer.Tokenizer, transformer.ModelConfig, Any]:
+) -> tuple[machine.Words, transformer.ModelConfig, Any]:
     """Load the policy, or train it on the seed environments where there is none to load."""
     made = folder / POLICY
     scratch = config.warmstart.from_scratch or not config.policy.weights
@@ -135,13 +135,15 @@ def _warm_start(config, crew, folder: pathlib.Path, scratch: bool, say):
         key = jax.random.key(int(seeds.stream(config.seed, "weights").integers(2**31)))
         params = transformer.init(model, key)
     else:
-        words, model, params = machine.load_policy(config.policy.tokenizer, config.policy.weights)
+        words, model, params = machine.load_policy(
+            config, config.policy.tokenizer, config.policy.weights
+        )
         words.save(folder / warmstart.TOKENIZER)
     mesh = machine.make_mesh(config)
     params = jax.device_put(params, sharding.param_shardings(model, mesh))
     passages = machine.open_corpus(config)
     shown = warmstart.examples(
-        config, taught, chat.Chat(words), domains.get(config.setting), passages
+        config, taught, machine.open_chat(words), domains.get(config.setting), passages
     )
     say(f"warm start: {len(taught)} lessons, {len(shown)} examples, {words.vocab_size} tokens")
     batches = supervised.pipeline(shown, config.warmstart.supervised, config.seed)

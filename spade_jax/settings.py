@@ -33,12 +33,25 @@ class MeshConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class PublishedConfig:
+    """What a published checkpoint leaves open; see `transformer.ModelConfig`."""
+
+    role_head: Literal["tied", "lowrank", "separate"] = "tied"
+    role_rank: int = 8
+    compute_dtype: Literal["float32", "bfloat16"] = "float32"
+    param_dtype: Literal["float32", "bfloat16"] = "float32"
+    remat: Literal["none", "full"] = "none"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class PolicyConfig:
     """Where the policy comes from."""
 
-    tokenizer: str = "experiments/policies/small.tokenizer.json"
-    weights: str = ""  # file of policy.weights; empty draws random parameters
-    model: transformer.ModelConfig | None = None  # needed only without a weights file
+    tokenizer: str = ""  # file of policy.tokenizer; empty: that of a published checkpoint
+    weights: str = ""  # file of policy.weights, a Hugging Face directory, or a .gguf file; empty
+    # draws random parameters
+    model: transformer.ModelConfig | None = None  # needed only without weights
+    published: PublishedConfig = PublishedConfig()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -26,6 +26,7 @@ class Chat:
         self._headers = {name: words.id(token) for name, token in _HEADERS.items()}
         self._roles = [words.id(f"<|{name}|>") for name in records.ROLES]
         self.end_ids: tuple[int, ...] = (words.end_id,)  # each ends a reply
+        self.refusal = ""  # why conversations could not be continued: they can
 
     def start(
         self,

@@ -6,6 +6,7 @@ Arrays name their axes with words (`transformer.AXES`); `rules` maps words to me
 
 from __future__ import annotations
 
+import functools
 import math
 
 import jax
@@ -50,6 +51,14 @@ def param_shardings(config: transformer.ModelConfig, mesh: jax.sharding.Mesh) ->
     return jax.tree_util.tree_map_with_path(
         lambda path, leaf: _param_sharding(path, leaf.shape, mesh), shapes
     )
+
+
+def part_sharding(
+    path: tuple[str, ...], leading: int, mesh: jax.sharding.Mesh
+) -> jax.sharding.NamedSharding:
+    """Give the sharding of one parameter without its first `leading` axes: one layer, one role."""
+    words = functools.reduce(lambda part, name: part[name], path, transformer.AXES)
+    return jax.sharding.NamedSharding(mesh, rules.spec(*words[leading:]))
 
 
 def batch_sharding(mesh: jax.sharding.Mesh) -> jax.sharding.NamedSharding:

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 
+from spade_jax import config as knobs
 from spade_jax.policy import transformer
 
 _CONFIG = "config.json"
@@ -76,9 +77,9 @@ def load(path: str | os.PathLike) -> tuple[dict, transformer.ModelConfig]:
     arrays = _read(path)
     try:
         described = json.loads(str(arrays.pop(_CONFIG)))
-        config = transformer.ModelConfig(**described["model"])
+        config = knobs.build(transformer.ModelConfig, described["model"])
         stored = described["dtype"]
-    except (KeyError, TypeError, json.JSONDecodeError) as error:
+    except (KeyError, TypeError, knobs.ConfigError, json.JSONDecodeError) as error:
         raise ValueError(f"{path} holds no readable model config: {error!r}.") from error
     expected = _flatten(
         jax.eval_shape(lambda key: transformer.init(config, key), jax.random.key(0))
