@@ -41,7 +41,8 @@ def test_a_published_checkpoint_gives_the_reference_logits_and_greedy_tokens(fam
     attn = stored["attn"]  # row 0 is padded on the left, row 1 on the right, row 2 is full
     found = scores_of(params, config, stored["ids"], stored["pos"], attn)
     np.testing.assert_allclose(found[attn == 1], stored["logits"][attn == 1], atol=2e-4)
-    engine = sampler.Sampler(config, end_ids=(-1,), max_length=32, batch_buckets=(1,))
+    absent = min(set(range(config.vocab_size)) - set(stored["greedy"][0].tolist()))
+    engine = sampler.Sampler(config, end_ids=(absent,), max_length=32, batch_buckets=(1,))
     sampling = sampler.SamplingConfig(max_tokens=16, temperature=0.0)
     prompt = stored["prompt"][0].tolist()
     reply = engine.generate(params, [prompt], [records.AGENT], [0], sampling)[0]
@@ -72,7 +73,7 @@ def test_both_spellings_of_a_configuration_give_one_model():
         ("Qwen3-4B-Instruct-2507", 4.02),
         ("Qwen3-8B", 8.19),
         ("Qwen3-30B-A3B", 30.5),
-        ("Qwen2.5-Coder-0.5B", 0.49),
+        ("Qwen2.5-Coder-0.5B", 0.494),
         ("Qwen2.5-Coder-1.5B", 1.54),
         ("Qwen2.5-Coder-3B", 3.09),
         ("Qwen2.5-Coder-7B", 7.62),

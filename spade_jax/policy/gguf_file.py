@@ -93,7 +93,9 @@ def read_config(path: pathlib.Path) -> dict:
     for name, key in _KEYS.items():
         field = reader.fields.get(f"{architecture}.{key}")
         if field is not None:
-            config[name] = field.contents()
+            value = field.contents()
+            # Stored as float32: 1e-6 and not 9.99999997e-07 is what was meant.
+            config[name] = float(str(np.float32(value))) if isinstance(value, float) else value
     shapes = {tensor.name: tensor for tensor in reader.tensors}
     if "token_embd.weight" not in shapes:
         raise CheckpointError(f"{path} lacks tensor token_embd.weight.")

@@ -76,6 +76,9 @@ def mix(
 
     def part(x_ND, experts_NK, weights_NK, *matrices):
         first = jax.lax.axis_index(rules.EXPERT) * held
+        # Every part adds to the gradient of what all parts read. Said aloud: a gather from an array
+        # that is the same everywhere, at places that are not, leaves the sum out (JAX 0.10.2).
+        x_ND, weights_NK = jax.lax.pcast((x_ND, weights_NK), rules.EXPERT, to="varying")
         mixed_ND = _mix_held(config, x_ND, experts_NK, weights_NK, *matrices, first=first)
         return jax.lax.psum(mixed_ND, rules.EXPERT)
 
