@@ -43,8 +43,10 @@ setuptools.setup(
     ),
     package_data={
         "": ["*.txt", "*.json", "*.jsonl", "*.md"],
+        "launch": ["templates/*"],
         "sandbox": ["guest/*.py"],
         "spade_jax.domains": ["guest/*.py", "prompts/*.txt"],
+        "spade_jax.suites": ["guest/*.py"],
         "experiments": ["seed_environments/**/*.py", "corpus/*", "policies/**/*"],
     },
     install_requires=REQUIRES,

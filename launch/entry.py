@@ -69,12 +69,13 @@ def settings_of(values):
 
 @contextlib.contextmanager
 def one_paragraph() -> Iterator[None]:
-    """Print errors that a user can mend as one paragraph, and exit with 1 (130 if interrupted).
+    """Print errors that a user can mend as one paragraph, and exit with 1 (130 if interrupted, 75
+    if the machine is taken away: then the state is saved, and the same command goes on).
 
     Anything else is ours and keeps its traceback, also a ValueError that no `raise` of ours made.
     """
     from sandbox import records as sandbox_records
-    from spade_jax import checkpoint, config, ledger
+    from spade_jax import checkpoint, config, ledger, preemption
 
     expected = (
         config.ConfigError,
@@ -89,6 +90,9 @@ def one_paragraph() -> Iterator[None]:
     except KeyboardInterrupt:
         print("\nInterrupted. The same command again continues the run.", file=sys.stderr)
         sys.exit(130)
+    except preemption.Preempted as error:
+        print(f"\n{error}", file=sys.stderr)
+        sys.exit(preemption.EXIT_CODE)
     except expected as error:
         _tell(error)
     except ValueError as error:
@@ -98,8 +102,8 @@ def one_paragraph() -> Iterator[None]:
 
 
 def _absolute(path: str) -> str:
-    """Read a path from the project's root; an empty one stays empty."""
-    return str(ROOT / path) if path else path
+    """Read a path from the project's root; an empty one and one in a bucket stay as they are."""
+    return str(ROOT / path) if path and "://" not in path else path
 
 
 def _raised_by_us(error: Exception) -> bool:

@@ -3,11 +3,13 @@
 Scores checkpoints of a run in a process of its own: the newest, one `--step`, or with `--watch`
 each new one once, until the run has ended. `DIR/evaluations` holds the results; see
 `spade_jax/jobs.py`. `launch/suite_names.py` lists the suites. With `--completions=FILE` it scores
-completions of HumanEval that somebody else wrote.
+completions of HumanEval that somebody else wrote, and with `--policy` the policy that the
+configuration names (`--config.policy.weights=...`), without a run.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 
 from absl import app, flags
@@ -21,6 +23,9 @@ _SUITE = flags.DEFINE_multi_string(
     "suite", ["known", "held_out"], "Suite to score; give the flag once for each."
 )
 _STEP = flags.DEFINE_integer("step", None, "Iteration to score; the newest by default.")
+_POLICY = flags.DEFINE_bool(
+    "policy", False, "Score the policy that --config.policy names; no checkpoint is read."
+)
 _WATCH = flags.DEFINE_bool("watch", False, "Score every checkpoint that comes.")
 _POLL = flags.DEFINE_float("poll_seconds", 10.0, "Seconds between looks for new checkpoints.")
 _VALIDATION = flags.DEFINE_string(
@@ -31,6 +36,7 @@ _K = flags.DEFINE_list("k", ["1"], "Values of k of pass@k, at most --samples.")
 _INSTANCES = flags.DEFINE_integer("instances", 0, "Questions of each environment.", lower_bound=0)
 _MAX_TOKENS = flags.DEFINE_integer("max_tokens", 0, "Tokens of one reply; 0: the run's.")
 _CONTEXT = flags.DEFINE_integer("context_tokens", 0, "Tokens of one episode; 0: the run's.")
+_MAX_TURNS = flags.DEFINE_integer("max_turns", 0, "Replies of one episode; 0: the run's.")
 _TEMPERATURE = flags.DEFINE_float("temperature", None, "Of sampling; the run's by default.")
 _COMPLETIONS = flags.DEFINE_string("completions", None, "Completions of HumanEval to score.")
 
@@ -58,6 +64,9 @@ def _score(config) -> str:
     from launch import suite_names
     from spade_jax import jobs
 
+    if _MAX_TURNS.value:
+        longer = dataclasses.replace(config.rollout, max_turns=_MAX_TURNS.value)
+        config = dataclasses.replace(config, rollout=longer)
     validation = _VALIDATION.value
     if validation is None:
         validation = "known" if "known" in _SUITE.value else ""
@@ -72,6 +81,7 @@ def _score(config) -> str:
     suites = suite_names.read(_SUITE.value, config, sizes)
     job = jobs.JobConfig(
         step=_STEP.value,
+        policy=_POLICY.value,
         watch=_WATCH.value,
         poll_seconds=_POLL.value,
         validation=validation,

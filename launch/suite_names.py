@@ -19,11 +19,11 @@ import re
 from collections.abc import Sequence
 
 from spade_jax import settings
-from spade_jax.suites import code, environments, questions, suite
+from spade_jax.suites import bfcl, code, environments, questions, suite
 
 SPLITS = {"known": "train", "held_out": "held_out"}
 PACKAGES = {"reasoning_gym": "reasoning-gym", "gem": "gem-llm"}  # suite -> distribution
-NAMES = (*SPLITS, "environments", "humaneval", "mbpp", "aime", "gpqa", *PACKAGES)
+NAMES = (*SPLITS, "environments", "humaneval", "mbpp", "aime", "gpqa", *PACKAGES, "bfcl")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -88,6 +88,8 @@ def _one(name: str, config: settings.RunConfig, sizes: Sizes) -> suite.Suite:
         return environments.reasoning_gym(rest, sizes.instances or held)
     if kind == "gem" and rest:
         return environments.gem(rest.split(","), sizes.instances or held, turns)
+    if kind == "bfcl" and rest:
+        return bfcl.multi_turn(rest)
     files = {"mbpp": code.mbpp, "aime": questions.aime, "gpqa": questions.gpqa}
     if kind in files and rest:
         return files[kind](rest, sizes.samples, sizes.k)

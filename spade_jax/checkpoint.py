@@ -1,20 +1,28 @@
 """Save and restore the whole progress of a run with Orbax.
 
 In: `Progress`, which holds everything that evolves. Out: one atomic step directory under
-`workdir/checkpoints`. A step that was not committed is never restored.
+`workdir/checkpoints`, with a digest of every array and of the host's record. A step that was not
+committed is never restored, and one whose digests differ is damaged.
 """
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import io
-import pathlib
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal
 
 import jax
 import orbax.checkpoint as ocp
+from etils import epath
+
+from spade_jax import digests, files
+
+HOST = "host"  # name of the digest of everything that is no array
+DAMAGED = "damaged"  # folder beside the checkpoints, for steps that could not be read
 
 
 class CheckpointError(RuntimeError):
@@ -26,6 +34,8 @@ class CheckpointConfig:
     every: int = 1  # iterations between saves
     keep: int = 2  # newest steps that stay on disk
     keep_period: int | None = None  # steps that are multiples of it stay for good
+    saves: Literal["blocking", "async"] = "blocking"  # async writes while the run goes on: a
+    # failure shows at the next save, and a kill loses the step that was being written
 
     def __post_init__(self):
         if self.every < 1 or self.keep < 1:
@@ -41,16 +51,15 @@ class CheckpointConfig:
 class Store:
     """Own the checkpoint directory of one run, or read that of a run which another process owns."""
 
-    def __init__(
-        self, workdir: str | pathlib.Path, config: CheckpointConfig, read_only: bool = False
-    ):
-        self.folder = pathlib.Path(workdir).resolve() / "checkpoints"
+    def __init__(self, workdir: epath.PathLike, config: CheckpointConfig, read_only: bool = False):
+        self.folder = files.at(workdir) / "checkpoints"
+        self._async = config.saves == "async" and not read_only
         self._manager = ocp.CheckpointManager(
             self.folder,
             options=ocp.CheckpointManagerOptions(
                 max_to_keep=None if read_only else config.keep,
                 keep_period=None if read_only else config.keep_period,
-                enable_async_checkpointing=False,
+                enable_async_checkpointing=self._async,
                 cleanup_tmp_directories=not read_only,
                 read_only=read_only,
             ),
@@ -62,25 +71,45 @@ class Store:
         return sorted(self._manager.all_steps())
 
     def save(self, step: int, arrays: Any, host: dict) -> None:
-        """Write one step and return when it is committed.
+        """Write one step: committed when this returns or, where saves are async, when `wait` does.
 
         Args:
-          arrays: pytree of jax arrays.
+          arrays: pytree of jax arrays; may be donated as soon as this returns.
           host: JSON-able record of everything that lives on the host.
         Raises:
-          CheckpointError: the disk is full or not writable.
+          CheckpointError: this step or the one before it: the disk is full or not writable.
         """
+        self.wait()
+        marks = digests.arrays(arrays) | {HOST: digests.values(host)}
+        with self._told(step):
+            self._manager.save(
+                step,
+                args=ocp.args.Composite(
+                    arrays=ocp.args.StandardSave(arrays),
+                    host=ocp.args.JsonSave(copy.deepcopy(host) if self._async else host),
+                    digests=ocp.args.JsonSave(marks),
+                ),
+                force=True,
+            )
+        if not self._async:
+            self.wait()
+
+    def wait(self) -> None:
+        """Return when what was saved is committed.
+
+        Raises:
+          CheckpointError: it could not be written.
+        """
+        with self._told(self._manager.latest_step()):
+            self._manager.wait_until_finished()
+
+    @contextlib.contextmanager
+    def _told(self, step: int | None):
+        """Turn a failure to write into an error that says what to do."""
         printed = io.StringIO()
         try:
             with contextlib.redirect_stderr(printed):  # after a failure each writer prints a trace
-                self._manager.save(
-                    step,
-                    args=ocp.args.Composite(
-                        arrays=ocp.args.StandardSave(arrays), host=ocp.args.JsonSave(host)
-                    ),
-                    force=True,
-                )
-                self._manager.wait_until_finished()
+                yield
         except (OSError, ValueError) as error:
             cause = str(error).split(" [tensorstore_spec")[0]  # which is long
             raise CheckpointError(
@@ -100,12 +129,50 @@ class Store:
             found = self._manager.restore(
                 step,
                 args=ocp.args.Composite(
-                    arrays=ocp.args.StandardRestore(target), host=ocp.args.JsonRestore()
+                    arrays=ocp.args.StandardRestore(target),
+                    host=ocp.args.JsonRestore(),
+                    digests=ocp.args.JsonRestore(),
                 ),
             )
+            marks = digests.arrays(found["arrays"]) | {HOST: digests.values(found["host"])}
         except Exception as error:  # Orbax raises many kinds; each means the step is unusable
             raise CheckpointError(self._damaged(step, error)) from error
+        changed = digests.differing(found["digests"], marks)
+        if changed:
+            cause = ValueError(f"digests of {', '.join(changed[:3])} differ from those saved")
+            raise CheckpointError(self._damaged(step, cause))
         return found["arrays"], found["host"]
+
+    def restore_newest(self, like: Any, say: Callable[[str], None]) -> tuple[int, Any, dict]:
+        """Read the newest step that can be read, and put damaged newer ones aside.
+
+        Returns:
+          its number, arrays and the host's record.
+        Raises:
+          CheckpointError: there is no step, or none that can be read.
+        """
+        first, damaged = None, []
+        for step in reversed(self.steps()):
+            try:
+                arrays, host = self.restore(step, like)
+            except CheckpointError as error:
+                first, damaged = first or error, [*damaged, step]
+                continue
+            for bad in damaged:
+                self._put_aside(bad, say)
+            if damaged:
+                say(f"FELL BACK to step {step}: {first}")
+            return step, arrays, host
+        raise first or CheckpointError(f"{self.folder} has no step to restore.")
+
+    def _put_aside(self, step: int, say: Callable[[str], None]) -> None:
+        """Move a step out of the way, so that its number can be written again."""
+        aside = self.folder.parent / DAMAGED
+        aside.mkdir(parents=True, exist_ok=True)
+        taken = len(list(aside.glob(f"{step}.*")))
+        (self.folder / str(step)).rename(aside / f"{step}.{taken}")
+        say(f"step {step} cannot be read; it was moved to {aside / f'{step}.{taken}'}")
+        self._manager.reload()
 
     def close(self) -> None:
         self._manager.close()

@@ -7,13 +7,15 @@ with, or an error that names every knob that differs.
 from __future__ import annotations
 
 import json
-import pathlib
 from typing import Any
 
-from spade_jax import config
+from etils import epath
+
+from spade_jax import config, files
 
 NAME = "config.json"
-FREE = ("checkpoint.", "evaluate.every", "sandbox.")  # knobs that any start may change
+FREE = ("checkpoint.", "evaluate.every", "sandbox.", "mesh.")  # knobs that any start may change
+MESH = "mesh."
 RISING = "iterations"  # a later start may ask for more
 LEFTOVERS = (
     *("results.json", "checkpoints", "warmstart", "policy.npz"),
@@ -21,19 +23,24 @@ LEFTOVERS = (
 )
 
 
-def claim(folder: pathlib.Path, now: Any) -> None:
+def claim(folder: epath.Path, now: Any) -> list[str]:
     """Write the configuration of a new run, or compare it with the one that the run began with.
 
     Args:
       now: dataclass of the whole configuration.
+    Returns:
+      knobs of the mesh that differ from the last start: numbers are then equal to rounding only.
     Raises:
       config.ConfigError: knobs differ, or the directory holds a run without a configuration.
       OSError: the directory cannot be written.
     """
     path = folder / NAME
     knobs = dict(line.split(" = ", 1) for line in config.describe(now).splitlines())
+    moved = []
     if path.exists():
-        _compare(read(path), knobs, path)
+        then = read(path)
+        _compare(then, knobs, path)
+        moved = [k for k in knobs if k.startswith(MESH) and then.get(k) != knobs[k]]
     else:
         found = [name for name in LEFTOVERS if (folder / name).exists()]
         if found:
@@ -41,12 +48,11 @@ def claim(folder: pathlib.Path, now: Any) -> None:
                 f"{folder} holds {', '.join(found)} but no {NAME}: nobody can say which "
                 "configuration made them. Set --workdir to another directory, or remove them."
             )
-    temporary = path.with_suffix(".part")
-    temporary.write_text(json.dumps(knobs, indent=1) + "\n", encoding="utf-8")
-    temporary.replace(path)
+    files.replace(path, json.dumps(knobs, indent=1) + "\n")
+    return moved
 
 
-def read(path: pathlib.Path) -> dict[str, str]:
+def read(path: epath.Path) -> dict[str, str]:
     """Read knobs and their values, written as Python does.
 
     Raises:
@@ -61,7 +67,7 @@ def read(path: pathlib.Path) -> dict[str, str]:
         ) from error
 
 
-def _compare(then: dict[str, str], now: dict[str, str], path: pathlib.Path) -> None:
+def _compare(then: dict[str, str], now: dict[str, str], path: epath.Path) -> None:
     differing = []
     for name in sorted(then.keys() | now.keys()):
         before, after = then.get(name, "(absent)"), now.get(name, "(absent)")
@@ -74,6 +80,6 @@ def _compare(then: dict[str, str], now: dict[str, str], path: pathlib.Path) -> N
         raise config.ConfigError(
             f"the run in {path.parent} began with another configuration ({path.name}): "
             f"{'; '.join(differing)}. Give the values it began with, or set --workdir to another "
-            "directory. Only iterations may rise, and checkpoint.*, sandbox.* and evaluate.every "
-            "may change."
+            "directory. Only iterations may rise, and checkpoint.*, mesh.*, sandbox.* and "
+            "evaluate.every may change."
         )

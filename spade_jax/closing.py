@@ -5,14 +5,15 @@ In: the progress at the end. Out: `results.json` as values, and a table as text.
 
 from __future__ import annotations
 
-import pathlib
 from typing import Any
+
+from etils import epath
 
 from spade_jax import evaluate, loop, metrics, settings
 
 
 def results(
-    progress: loop.Progress, config: settings.RunConfig, folder: pathlib.Path
+    progress: loop.Progress, config: settings.RunConfig, folder: epath.Path
 ) -> dict[str, Any]:
     """Gather what the table shows, as JSON-able values."""
     lines = metrics.read_metrics(folder / "metrics.jsonl")
@@ -30,7 +31,7 @@ def results(
     }
 
 
-def table(values: dict[str, Any], folder: pathlib.Path) -> str:
+def table(values: dict[str, Any], folder: epath.Path) -> str:
     """Write the table of a finished run."""
     totals = values["totals"]
     rows = [

@@ -6,8 +6,11 @@ brought to the disk; in a bucket a write is atomic by itself.
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable
+import pathlib
+import tempfile
+from collections.abc import Iterable, Iterator
 
 from etils import epath
 
@@ -48,3 +51,31 @@ def whole_lines(path: epath.PathLike) -> list[str]:
 def join(lines: Iterable[str]) -> str:
     """Put lines together, each with its end."""
     return "".join(f"{line}\n" for line in lines)
+
+
+@contextlib.contextmanager
+def fetched(path: epath.PathLike) -> Iterator[str]:
+    """Give a local file with the content of one that may lie in a bucket; a local one is itself.
+
+    Raises:
+      FileNotFoundError: there is none.
+    """
+    if not is_remote(path):
+        yield os.fspath(path)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        local = pathlib.Path(folder) / epath.Path(path).name
+        local.write_bytes(epath.Path(path).read_bytes())
+        yield str(local)
+
+
+@contextlib.contextmanager
+def written(path: epath.PathLike) -> Iterator[str]:
+    """Give a local name to write to; what stands there at the end is put where it belongs."""
+    if not is_remote(path):
+        yield os.fspath(path)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        local = pathlib.Path(folder) / epath.Path(path).name
+        yield str(local)
+        epath.Path(path).write_bytes(local.read_bytes())

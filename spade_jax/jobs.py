@@ -15,10 +15,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 from etils import epath
 
 from spade_jax import checkpoint, files, loop, machine, records, rollout, run, settings
+from spade_jax.policy import sharding
 from spade_jax.suites import board, code, sheet, suite
 
 FOLDER = "evaluations"
@@ -29,6 +31,7 @@ class JobConfig:
     """How a job scores."""
 
     step: int | None = None  # one checkpoint; None takes the newest
+    policy: bool = False  # the policy that the configuration names, and no checkpoint of a run
     watch: bool = False  # score every checkpoint that comes, until the run has ended
     poll_seconds: float = 10.0  # between looks for new checkpoints
     validation: str = ""  # suite that chooses the best checkpoint
@@ -39,6 +42,8 @@ class JobConfig:
     def __post_init__(self):
         if self.watch and self.step is not None:
             raise ValueError(f"--step={self.step} and --watch exclude each other; give one.")
+        if self.policy and self.watch:
+            raise ValueError("--policy scores one policy and has nothing to watch; leave --watch.")
 
 
 def run_job(
@@ -51,6 +56,8 @@ def run_job(
 ) -> str:
     """Score the checkpoints asked for; returns the table.
 
+    A policy without a run is scored as step 0, or as the step that is named.
+
     Args:
       packages: what programs of the suites may import beside the usual ones.
     Raises:
@@ -59,21 +66,23 @@ def run_job(
       FileNotFoundError: there are no checkpoints.
     """
     board.check_validation(suites, job.validation)
-    folder = files.at(workdir)
-    if not (folder / "checkpoints").is_dir():
+    folder, config = files.at(workdir), _with_lengths(config, job)
+    if not job.policy and not (folder / "checkpoints").is_dir():
         raise FileNotFoundError(f"{folder} holds no checkpoints; set --workdir to that of a run.")
-    config = _with_lengths(config, job)
     words, model, params = run.load_policy(config, folder)
-    with (
-        contextlib.closing(checkpoint.Store(folder, config.checkpoint, read_only=True)) as store,
-        machine.CountedCrew(config.sandbox, packages) as crew,
-    ):
+    with machine.CountedCrew(config.sandbox, packages) as crew:
         world = machine.Machine(config, crew, words, model)
+        if job.policy:
+            params = jax.device_put(params, sharding.param_shardings(model, world.mesh))
+            _score(job.step or 0, params, world, folder, suites, job, say)
+            return write_table(folder, job.validation)
         like = loop.start(config, world, params).train
-        for step in _steps(store, folder, config, job, say):
-            if unscored(folder, step, suites):
-                _score_step(store, step, like, world, folder, suites, job, say)
-            table = write_table(folder, job.validation)
+        opened = checkpoint.Store(folder, config.checkpoint, read_only=True)
+        with contextlib.closing(opened) as store:
+            for step in _steps(store, folder, config, job, say):
+                if unscored(folder, step, suites):
+                    _score_step(store, step, like, world, folder, suites, job, say)
+                table = write_table(folder, job.validation)
     return table
 
 
@@ -195,8 +204,12 @@ def _score_step(store, step, like, world, folder, suites, job: JobConfig, say) -
             raise
         say(f"step {step} was removed by the run before it could be read; it is left out")
         return
+    _score(step, train.params, world, folder, suites, job, say)
+
+
+def _score(step: int, params: Any, world, folder, suites, job: JobConfig, say) -> None:
     say(f"step {step}")
-    bench = make_bench(world, train.params, job)
+    bench = make_bench(world, params, job)
     shared = {"temperature": job.temperature, "max_tokens": job.max_tokens, "seed": bench.seed}
     scores = [
         score_suite(one, bench, folder / FOLDER / f"{step:06d}", shared, say) for one in suites

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+from etils import epath
 
 from sandbox import crew as sandbox_crew
 from sandbox import records as sandbox_records
-from spade_jax import corpus, domains, hint, records, rollout, seeds, settings
+from spade_jax import corpus, domains, files, hint, records, rollout, seeds, settings
 from spade_jax.domains import domain, tool_use
 from spade_jax.policy import (
     chat,
@@ -192,23 +192,25 @@ def load_policy(
       ValueError: the tokenizer has more tokens than the model, or a file cannot be used.
     """
     for name in (tokenizer_path, weights_path):
-        if name and not pathlib.Path(name).exists():
+        if name and not epath.Path(name).exists():
             raise FileNotFoundError(
                 f"policy file {name} does not exist. Make it with `python -m launch.train "
                 "--config=experiments/warmstart.py --workdir=runs/warmstart`, or set "
                 "--config.warmstart.from_scratch."
             )
-    published_path = pathlib.Path(weights_path)
+    published_path = epath.Path(weights_path)
     is_published = published_path.is_dir() or published_path.suffix == ".gguf"
     if not tokenizer_path and not is_published:
         raise ValueError(f"policy.tokenizer is not set: {weights_path} holds no tokenizer. Set it.")
-    words = load_tokenizer(tokenizer_path or weights_path)
+    with files.fetched(tokenizer_path or weights_path) as local:
+        words = load_tokenizer(local)
     if is_published:
         key = jax.random.key(int(seeds.stream(config.seed, "weights").integers(2**31)))
         chosen = dataclasses.asdict(config.policy.published)
         params, model = load.load(weights_path, mesh=make_mesh(config), key=key, **chosen)
     else:
-        params, model = weights.load(weights_path)
+        with files.fetched(weights_path) as local:
+            params, model = weights.load(local)
     if words.vocab_size > model.vocab_size:
         raise ValueError(
             f"{tokenizer_path or weights_path} has {words.vocab_size} tokens, the model of "
@@ -219,7 +221,7 @@ def load_policy(
 
 def load_tokenizer(path: str) -> Words:
     """Read a tokenizer of ours, or that of a Hugging Face directory or a GGUF file."""
-    if pathlib.Path(path).is_dir() or path.endswith(".gguf"):
+    if epath.Path(path).is_dir() or path.endswith(".gguf"):
         return published.load(path)
     return published.read(path) or tokenizer.Tokenizer.load(path)
 

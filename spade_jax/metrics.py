@@ -12,13 +12,16 @@ import difflib
 import json
 import math
 import os
-import pathlib
 import re
+import tempfile
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import tensorboardX
+from etils import epath
+
+from spade_jax import files
 
 METRICS = {
     # Play.
@@ -118,9 +121,13 @@ class Interval:
 
 
 class MetricWriter:
-    """Owns the metric files of a work directory; one `write` per iteration."""
+    """Owns the metric files of a work directory; one `write` per iteration.
 
-    def __init__(self, workdir: str | os.PathLike, resume_step: int):
+    A bucket cannot be appended to: there `metrics.jsonl` is written whole each time, and
+    TensorBoard writes to a local folder whose files are copied.
+    """
+
+    def __init__(self, workdir: epath.PathLike, resume_step: int):
         """Open the files and forget what a killed run wrote past its checkpoint.
 
         Args:
@@ -130,19 +137,22 @@ class MetricWriter:
         Raises:
           ValueError: metrics.jsonl holds a line, other than a torn last one, that is no metric.
         """
-        self._workdir = pathlib.Path(workdir)
+        self._workdir = epath.Path(workdir)
         self._path = self._workdir / "metrics.jsonl"
         self._samples = self._workdir / "samples"
         self._samples.mkdir(parents=True, exist_ok=True)
         kept = [line for line in read_metrics(self._path) if line["iteration"] <= resume_step]
-        _replace(self._path, "".join(json.dumps(line) + "\n" for line in kept))
+        self._lines = [json.dumps(line) for line in kept]
+        files.replace(self._path, files.join(self._lines))
         for path in self._samples.glob("*.txt"):
             if path.stem.isdigit() and int(path.stem) > resume_step:
                 path.unlink()
         self._last = kept[-1]["iteration"] if kept else -1
-        self._file = open(self._path, "a", encoding="utf-8")
+        remote = files.is_remote(workdir)
+        self._file = None if remote else self._path.open("a", encoding="utf-8")
+        self._local = tempfile.TemporaryDirectory() if remote else None
         self._board = tensorboardX.SummaryWriter(
-            str(self._workdir / "tensorboard"),
+            self._local.name if self._local else str(self._workdir / "tensorboard"),
             purge_step=resume_step + 1,
             filename_suffix=f".{resume_step + 1}.{os.getpid()}",  # else a fast restart overwrites
         )
@@ -166,11 +176,9 @@ class MetricWriter:
             )
         line = {"iteration": int(iteration)} | check(metrics)
         try:
-            self._file.write(json.dumps(line) + "\n")
-            self._file.flush()
-            os.fsync(self._file.fileno())
+            self._append(json.dumps(line))
             if sample:
-                _replace(self._samples / f"{iteration:06d}.txt", sample.rstrip("\n") + "\n")
+                files.replace(self._samples / f"{iteration:06d}.txt", sample.rstrip("\n") + "\n")
         except OSError as error:
             raise OSError(
                 error.errno,
@@ -185,20 +193,41 @@ class MetricWriter:
         if sample:
             self._board.add_text("sample", f"```\n{sample}\n```", iteration)
         self._board.flush()
+        if self._local is not None:
+            self._copy_board()
 
     def close(self) -> None:
         """Close the files."""
-        self._file.close()
         self._board.close()
+        if self._local is None:
+            self._file.close()
+        else:
+            self._copy_board()
+            self._local.cleanup()
+
+    def _append(self, line: str) -> None:
+        if self._local is not None:
+            self._lines.append(line)
+            files.replace(self._path, files.join(self._lines))
+            return
+        self._file.write(line + "\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def _copy_board(self) -> None:
+        board = self._workdir / "tensorboard"
+        board.mkdir(parents=True, exist_ok=True)
+        for path in epath.Path(self._local.name).iterdir():
+            (board / path.name).write_bytes(path.read_bytes())
 
 
-def read_metrics(path: str | os.PathLike) -> list[dict[str, Any]]:
+def read_metrics(path: epath.PathLike) -> list[dict[str, Any]]:
     """Read metrics.jsonl, without a torn last line; an absent file is an empty list.
 
     Raises:
       ValueError: a line that is not a JSON object with a rising "iteration".
     """
-    path = pathlib.Path(path)
+    path = epath.Path(path)
     if not path.exists():
         return []
     rows = path.read_bytes().split(b"\n")
@@ -319,13 +348,3 @@ def _number(name: str, value: Any) -> float | int | None:
         f"metric '{name}' is {value!r}, a {type(value).__name__}; give a Python or NumPy number "
         "(bring device arrays to the host first)."
     )
-
-
-def _replace(path: pathlib.Path, text: str) -> None:
-    """Write a file so that a kill leaves the old one or the new one."""
-    partial = path.with_name(path.name + ".partial")
-    with open(partial, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)

@@ -7,13 +7,14 @@ table, unless more iterations are asked for. The directory keeps the configurati
 
 from __future__ import annotations
 
+import copy
 import json
-import pathlib
 import time
 from collections.abc import Callable
 from typing import Any
 
 import jax
+from etils import epath
 
 from spade_jax import (
     checkpoint,
@@ -21,11 +22,13 @@ from spade_jax import (
     closing,
     domains,
     evaluate,
+    files,
     learn,
     ledger,
     loop,
     machine,
     metrics,
+    preemption,
     records,
     seeds,
     settings,
@@ -45,23 +48,34 @@ def run(config: settings.RunConfig, workdir: str, say: Callable[[str], None] = p
     Raises:
       checkpoint.CheckpointError, sandbox.records.SandboxUnavailable, ledger.DivergedError,
       FileNotFoundError, ValueError: each with a message that names the remedy.
+      preemption.Preempted: SIGTERM came, and the state is saved.
     """
-    folder = pathlib.Path(workdir)
+    with preemption.Notice() as notice:
+        return _run(config, files.at(workdir), notice, say)
+
+
+def _run(config: settings.RunConfig, folder: epath.Path, notice, say) -> dict:
     learn.check_rows(config.learn, config.batch, machine.make_mesh(config))
     folder.mkdir(parents=True, exist_ok=True)
-    claim.claim(folder, config)
+    moved = claim.claim(folder, config)
+    if moved:
+        say(
+            f"{', '.join(moved)} changed since the last start: arrays are laid out anew, and "
+            "numbers equal those of the old mesh to rounding, not bit for bit"
+        )
     if (folder / RESULTS).exists():
         results = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
         if config.mode == "supervised" or results["iterations"] >= config.iterations:
             say(closing.table(results, folder))
             return results
     with machine.CountedCrew(config.sandbox) as crew:
+        notice.hold(lambda: True)  # the supervised start saves as it goes
         say(f"sandbox: tier {config.sandbox.tier}, {crew.describe()}")
         words, model, params = find_policy(config, crew, folder, say)
         world = machine.Machine(config, crew, words, model)
         check_prompts(config, world)
-        results = _iterations(config, world, params, folder, say)
-    _write_json(folder / RESULTS, results)
+        results = _iterations(config, world, params, folder, notice, say)
+    files.replace(folder / RESULTS, json.dumps(results, indent=1))
     say(closing.table(results, folder))
     return results
 
@@ -93,7 +107,7 @@ def check_prompts(config: settings.RunConfig, world: machine.Machine) -> None:
 
 
 def load_policy(
-    config: settings.RunConfig, folder: pathlib.Path
+    config: settings.RunConfig, folder: epath.Path
 ) -> tuple[machine.Words, transformer.ModelConfig, Any]:
     """Load the policy that a run made in its folder, or else the one it was given.
 
@@ -113,7 +127,7 @@ def load_policy(
 def find_policy(
     config: settings.RunConfig,
     crew: machine.CountedCrew,
-    folder: pathlib.Path,
+    folder: epath.Path,
     say: Callable[[str], None],
 ) -> tuple[machine.Words, transformer.ModelConfig, Any]:
     """Load the policy, or train it on the seed environments where there is none to load."""
@@ -122,12 +136,13 @@ def find_policy(
     if made.exists() or (config.mode != "supervised" and not scratch):
         return load_policy(config, folder)
     words, model, params = _warm_start(config, crew, folder, scratch, say)
-    weights.save(made, params, model)
+    with files.written(made) as local:
+        weights.save(local, params, model)
     say(f"warm start: policy written to {made}")
     return words, model, params
 
 
-def _warm_start(config, crew, folder: pathlib.Path, scratch: bool, say):
+def _warm_start(config, crew, folder: epath.Path, scratch: bool, say):
     taught = warmstart.write_lessons(config, crew.start, folder, say)
     if scratch:
         words = warmstart.train_tokenizer(config, taught, folder / warmstart.TOKENIZER)
@@ -138,7 +153,8 @@ def _warm_start(config, crew, folder: pathlib.Path, scratch: bool, say):
         words, model, params = machine.load_policy(
             config, config.policy.tokenizer, config.policy.weights
         )
-        words.save(folder / warmstart.TOKENIZER)
+        with files.written(folder / warmstart.TOKENIZER) as local:
+            words.save(local)
     mesh = machine.make_mesh(config)
     params = jax.device_put(params, sharding.param_shardings(model, mesh))
     passages = machine.open_corpus(config)
@@ -162,19 +178,20 @@ def _warm_start(config, crew, folder: pathlib.Path, scratch: bool, say):
     return words, model, state.params
 
 
-def _iterations(config, world: machine.Machine, params, folder: pathlib.Path, say) -> dict:
+def _iterations(config, world: machine.Machine, params, folder, notice, say) -> dict:
     begun = time.monotonic()
     store = checkpoint.Store(folder, config.checkpoint)
     progress = loop.start(config, world, params)
     if store.steps():
-        progress = _restore(store, progress, world, say, store.steps()[-1])
+        progress = _restore(store, progress, world, say)
     writer = metrics.MetricWriter(folder, resume_step=progress.iteration - 1)
     compiled = 0
     if not progress.evaluations:
         progress.evaluations.append(_evaluate(progress, world, config, say)[0])
+        notice.release()
         store.save(progress.iteration, progress.train, loop.to_host(progress))
     while progress.iteration < config.iterations and config.mode != "supervised":
-        step = loop.iterate(progress, world, config)
+        step = _iterate(progress, world, config, store, notice)
         done = progress.iteration
         named = dict(step.metrics)
         if _due(config, done):
@@ -186,18 +203,37 @@ def _iterations(config, world: machine.Machine, params, folder: pathlib.Path, sa
         writer.write(done - 1, named, step.sample)
         say(metrics.progress_line(done - 1, config.iterations, time.monotonic() - begun, named))
         ledger.check_steps(int(progress.totals["skipped_in_a_row"]))
-        if done % config.checkpoint.every == 0 or done == config.iterations:
+        last = done == config.iterations
+        if done % config.checkpoint.every == 0 or last or notice.received:
             store.save(done, progress.train, loop.to_host(progress))
-    weights.save(folder / "final.npz", progress.train.params, world.model)
+    with files.written(folder / "final.npz") as local:
+        weights.save(local, progress.train.params, world.model)
     writer.close()
+    store.wait()
     store.close()
     return closing.results(progress, config, folder)
 
 
-def _restore(
-    store: checkpoint.Store, progress: loop.Progress, world, say, step: int
-) -> loop.Progress:
-    train, host = store.restore(step, progress.train)
+def _iterate(progress, world, config, store: checkpoint.Store, notice) -> loop.Step:
+    """Advance by one iteration; if SIGTERM comes before the update, save where it began."""
+    began, train = progress.iteration, progress.train
+    # Rooms change pool and counters in place, so what the iteration began with is copied.
+    host = copy.deepcopy(loop.to_host(progress))
+    try:
+        notice.hold(lambda: preemption.intact(train))
+        step = loop.iterate(progress, world, config)
+        notice.release()
+        return step
+    except preemption.Preempted:
+        store.wait()
+        if began not in store.steps():
+            store.save(began, train, host)
+            store.wait()
+        raise
+
+
+def _restore(store: checkpoint.Store, progress: loop.Progress, world, say) -> loop.Progress:
+    _, train, host = store.restore_newest(progress.train, say)
     progress = loop.from_host(train, host)
     if world.corpus is not None and progress.corpus is not None:
         world.corpus.restore(progress.corpus)
@@ -219,9 +255,3 @@ def _evaluate(progress, world, config, say) -> tuple[dict, dict]:
             f"[{100 * score.low:.1f}, {100 * score.high:.1f}]  ({score.seconds:.0f} s)"
         )
     return evaluate.to_json(scores, progress.iteration), evaluate.as_metrics(scores)
-
-
-def _write_json(path: pathlib.Path, values: dict) -> None:
-    temporary = path.with_suffix(".part")
-    temporary.write_text(json.dumps(values, indent=1), encoding="utf-8")
-    temporary.replace(path)

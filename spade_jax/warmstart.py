@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import pathlib
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
+from etils import epath
 
-from spade_jax import corpus, lessons, library, records, seeds, settings, supervised
+from spade_jax import corpus, files, lessons, library, records, seeds, settings, supervised
 from spade_jax.domains import domain
 from spade_jax.policy import chat, tokenizer, transformer
 
@@ -27,7 +27,7 @@ TOKENIZER = "tokenizer.json"
 def write_lessons(
     config: settings.RunConfig,
     open_session: Callable[[records.Environment, int], Any],
-    workdir: pathlib.Path,
+    workdir: epath.Path,
     say: Callable[[str], None],
 ) -> list[lessons.Lesson]:
     """Make the lessons by running the seed environments, or read those that a killed run made."""
@@ -49,20 +49,17 @@ def write_lessons(
         config.rollout.processes,
         progress,
     )
-    temporary = path.with_suffix(".part")
-    temporary.write_text(
-        "".join(json.dumps(dataclasses.asdict(lesson)) + "\n" for lesson in made), encoding="utf-8"
-    )
-    temporary.replace(path)
+    files.replace(path, files.join(json.dumps(dataclasses.asdict(lesson)) for lesson in made))
     return made
 
 
 def train_tokenizer(
-    config: settings.RunConfig, taught: Sequence[lessons.Lesson], path: pathlib.Path
+    config: settings.RunConfig, taught: Sequence[lessons.Lesson], path: epath.Path
 ) -> tokenizer.Tokenizer:
     """Learn a vocabulary from the lessons, skill and difficulty words whole; read it if made."""
     if path.exists():
-        return tokenizer.Tokenizer.load(path)
+        with files.fetched(path) as local:
+            return tokenizer.Tokenizer.load(local)
     plays = [lesson for lesson in taught if lesson.role == records.AGENT]
     some = plays[:: max(1, len(plays) // 4000)]
     texts = [lesson.reply for lesson in taught if lesson.role == records.DESIGNER]
@@ -72,7 +69,8 @@ def train_tokenizer(
         vocab_size=config.warmstart.vocabulary,
         extra_tokens=(*records.SKILLS, *records.DIFFICULTIES),
     )
-    words.save(path)
+    with files.written(path) as local:
+        words.save(local)
     return words
 
 

@@ -130,3 +130,58 @@ def test_a_disk_that_cannot_be_written_is_an_error_with_a_remedy(store, tmp_path
 def test_a_setting_that_cannot_work_is_refused_with_its_name(field, value):
     with pytest.raises(ValueError, match=f"checkpoint.{field}={value}"):
         checkpoint.CheckpointConfig(**{field: value})
+
+
+def test_a_damaged_newest_step_is_put_aside_for_the_one_before(store, tmp_path):
+    for step in (1, 2):
+        store.save(step, arrays(step), HOST | {"iteration": step})
+    truncate(tmp_path / "checkpoints" / "2")
+    said = []
+    step, found, host = store.restore_newest(arrays(), said.append)
+    assert (step, host["iteration"]) == (1, 1) and equal(found, arrays(1))
+    assert "step 2 cannot be read" in said[0] and "FELL BACK to step 1" in said[1]
+    assert store.steps() == [1] and (tmp_path / "damaged" / "2.0").is_dir()
+    store.save(2, arrays(5), HOST)  # its number is free again
+    assert store.restore_newest(arrays(), said.append)[0] == 2
+
+
+def test_nothing_is_put_aside_where_no_step_can_be_read(store, tmp_path):
+    for step in (1, 2):
+        store.save(step, arrays(step), HOST)
+    with pytest.raises(checkpoint.CheckpointError, match="step 2"):
+        store.restore_newest({"weights": jnp.zeros((3, 3))}, print)
+    assert store.steps() == [1, 2] and not (tmp_path / "damaged").exists()
+
+
+def test_a_number_that_changed_on_disk_is_damage(store, tmp_path):
+    store.save(1, arrays(), HOST)
+    path = tmp_path / "checkpoints" / "1" / "host" / "metadata"
+    path.write_text(
+        path.read_text().replace('"order": 2', '"order": 3').replace('"order":2', '"order":3')
+    )
+    with pytest.raises(checkpoint.CheckpointError, match="digests of host differ"):
+        store.restore(1, arrays())
+
+
+def test_an_async_save_keeps_what_the_state_was_when_it_was_asked_for(tmp_path):
+    store = checkpoint.Store(tmp_path, checkpoint.CheckpointConfig(saves="async"))
+    step = jax.jit(lambda tree: jax.tree.map(lambda x: x * 0 + 9, tree), donate_argnums=0)
+    state, host = {"weights": jnp.arange(1 << 20, dtype=jnp.float32)}, {"list": [1]}
+    store.save(1, state, host)
+    state = step(state)  # donated while it may still be written
+    host["list"].append(2)
+    store.wait()
+    found, kept = store.restore(1, state)
+    assert np.array_equal(found["weights"], np.arange(1 << 20)) and kept == {"list": [1]}
+    store.close()
+
+
+def test_a_reader_removes_nothing_and_sees_what_comes(store, tmp_path):
+    torn = tmp_path / "checkpoints" / "7.orbax-checkpoint-tmp"
+    torn.mkdir(parents=True)
+    reader = checkpoint.Store(tmp_path, checkpoint.CheckpointConfig(keep=1), read_only=True)
+    for step in (1, 2):
+        store.save(step, arrays(step), HOST)
+    assert reader.steps() == [1, 2] and torn.exists()
+    assert equal(reader.restore(1, arrays())[0], arrays(1))
+    reader.close()

@@ -12,9 +12,12 @@ import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
+import numpy as np
+
 from spade_jax import fingerprints, library, programs, records, rollout, seed_files, seeds
 from spade_jax.suites import suite
 
+_TOGETHER = 64  # plays sampled together
 _REASONING_GYM = '''
 import reasoning_gym
 
@@ -136,9 +139,8 @@ def of(
     rows = {task: row for row, task in enumerate(found)}
 
     def score(bench: suite.Bench, tasks: Sequence[str]) -> Iterator[suite.Result]:
-        for task in tasks:
-            rng = bench.stream(task)
-            drawn = seeds.evaluation_seeds(rng, instances)
+        for block in suite.blocks(tasks, max(1, _TOGETHER // instances)):
+            streams = [bench.stream(task) for task in block]
             groups = [
                 rollout.Group(
                     environment=found[task],
@@ -147,9 +149,13 @@ def of(
                     seed=int(seed),
                     plays=(1, 0),
                 )
-                for index, seed in enumerate(drawn)
+                for task, rng in zip(block, streams, strict=True)
+                for index, seed in enumerate(seeds.evaluation_seeds(rng, instances))
             ]
-            yield _result(task, bench.play(groups, rng))
+            drawn = [rng for rng in streams for _ in range(instances)]
+            episodes = bench.play(groups, _InTurn(iter(drawn)))
+            for task in block:
+                yield _result(task, [e for e in episodes if e.environment == rows[task]])
 
     return suite.Suite(
         name=name,
@@ -186,6 +192,25 @@ def program(source: str, *, uid: int, max_turns: int, family: str) -> records.En
         max_turns=max_turns,
         family=family,
     )
+
+
+class _InTurn:
+    """Stands for one random stream whose draws come from several, one each, in their order.
+
+    A play draws its sampler seeds once, in the order of the groups: so they depend on the play's
+    task and not on what else is played beside it.
+    """
+
+    def __init__(self, streams: Iterator[np.random.Generator]):
+        self._streams = streams
+
+    def integers(self, *arguments: Any, **options: Any) -> np.ndarray:
+        return next(self._streams).integers(*arguments, **options)
+
+
+def with_setting(environment: records.Environment, setting: str) -> records.Environment:
+    """Let an environment be played in a setting that its base class does not tell."""
+    return dataclasses.replace(environment, setting=setting, skill=records.SKILLS_OF[setting][0])
 
 
 def _result(task: str, episodes: Sequence[Any]) -> suite.Result:
