@@ -15,6 +15,7 @@ import time
 from sandbox import box, canary, keeper, records, start, work
 
 STRICT = "gvisor_strict"
+LOOK_SECONDS = 0.5  # between looks for jobs whose deadline passed while they waited for a box
 
 
 def make(config, ground: start.Ground) -> Shared | Single:
@@ -103,6 +104,7 @@ class Single:
         self._slots = itertools.count()
         self._room = count(config)  # jobs that may start now
         self._waiting: collections.deque[work.Program] = collections.deque()
+        self._stop = threading.Event()
         self._used: list[box.Box] = []
         self.boxes: list[box.Box] = []  # the warm spares
         self.recycled: collections.Counter[str] = collections.Counter()  # none: no box is reused
@@ -119,6 +121,12 @@ class Single:
         except BaseException:
             self.close()
             raise
+        threading.Thread(target=self._look, name="sandbox-queue", daemon=True).start()
+
+    def _look(self) -> None:
+        while not self._stop.wait(LOOK_SECONDS):
+            if self._waiting:
+                self._start_waiting()
 
     def new_box(self) -> box.Box:
         slot = next(self._slots)
@@ -180,6 +188,7 @@ class Single:
             self._start_waiting()
 
     def close(self) -> None:
+        self._stop.set()
         with self._lock:
             self._closed = True
             waiting = list(self._waiting)

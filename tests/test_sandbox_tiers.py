@@ -105,6 +105,20 @@ def test_strict_runs_every_program_in_a_box_that_is_never_used_again(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.skipif(shutil.which("runsc") is None, reason="runsc is not installed")
+def test_strict_gives_up_a_job_whose_deadline_passes_while_all_boxes_are_taken(tmp_path):
+    config = crew.CrewConfig(tier="gvisor_strict", boxes=1, max_scale=1.0, state_folder=tmp_path)
+    with crew.Crew(config) as boxes:
+        hog = boxes.start_run(
+            "import time; time.sleep(1000)", limits=records.Limits(wall_seconds=600.0)
+        )
+        limits = records.Limits(wall_seconds=1.0, deadline_seconds=1.5)
+        waited = boxes.start_run("print(1)", limits=limits).result(timeout=60)
+        assert waited.status == "infra" and "while it waited" in waited.detail
+        assert hog.cancel()
+        assert boxes.run("print(2)").stdout == "2\n"
+
+
 def settle(happened) -> None:
     deadline = time.monotonic() + 60
     while not happened():
