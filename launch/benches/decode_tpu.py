@@ -19,21 +19,10 @@ import jax.numpy as jnp
 from jax.experimental import topologies
 
 from launch import chips, cost, hlo
-from spade_jax.policy import cache, decode, draw, sharding, transformer
+from spade_jax.policy import cache, decode, draw, families, sharding, transformer
 
-QWEN3_8B = transformer.ModelConfig(
-    vocab_size=151936,
-    layers=36,
-    width=4096,
-    heads=32,
-    kv_heads=8,
-    head_dim=128,
-    mlp_width=12288,
-    rope_theta=1e6,
-    qk_norm=True,
-    tied_embeddings=False,
-    compute_dtype="bfloat16",
-    param_dtype="bfloat16",
+QWEN3_8B = dataclasses.replace(
+    families.named("Qwen3-8B"), compute_dtype="bfloat16", param_dtype="bfloat16"
 )
 _PLACES, _STEPS = 4096, 32
 _HOSTS = ("v6e:2x4", "v5e:2x4")
