@@ -30,25 +30,53 @@ def tree_bytes(root: int) -> int:
 
 
 def tree(root: int) -> list[tuple[int, list[bytes]]]:
-    """A process and its descendants, each with the fields of its `stat` after the name."""
-    children: dict[int, list[int]] = {}
-    found: dict[int, list[bytes]] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                with open(f"/proc/{name}/stat", "rb") as stat:
-                    fields = stat.read().rpartition(b")")[2].split()
-            except OSError:
-                continue
-            found[int(name)] = fields
-            children.setdefault(int(fields[1]), []).append(int(name))
+    """A process and its descendants, each with the fields of its `stat` after the name.
+
+    Where the kernel lists children, only the tree is read: a look at every process of the machine
+    costs ten milliseconds, a third of what a program takes.
+    """
+    listed = os.path.exists(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
+    everybody = None if listed else all_children()
     members, waiting = [], [root]
     while waiting:
         process = waiting.pop()
-        if process in found:
-            members.append((process, found[process]))
-        waiting += children.get(process, [])
+        try:
+            fields = stat_fields(process)
+            below = children(process) if everybody is None else everybody.get(process, [])
+        except OSError:
+            continue  # it has just ended
+        members.append((process, fields))
+        waiting += below
     return members
+
+
+def stat_fields(process: int) -> list[bytes]:
+    with open(f"/proc/{process}/stat", "rb") as stat:
+        return stat.read().rpartition(b")")[2].split()
+
+
+def children(process: int) -> list[int]:
+    found: list[int] = []
+    for thread in os.listdir(f"/proc/{process}/task"):
+        try:
+            with open(f"/proc/{process}/task/{thread}/children", "rb") as listing:
+                found += map(int, listing.read().split())
+        except OSError:
+            continue  # a thread that has just ended
+    return found
+
+
+def all_children() -> dict[int, list[int]]:
+    """The children of every process of the machine."""
+    found: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                parent = int(stat_fields(int(name))[1])
+            except OSError:
+                continue
+            found.setdefault(parent, []).append(int(name))
+    return found
 
 
 def share(charged: float, box_charged: float, box_got: float) -> float:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
 import types
 
 import pytest
@@ -135,6 +139,22 @@ class LongEnv:
             seen = [o.value["observation"] for o in outcomes[: len(actions)]]
             assert seen == [a[0] * int(a[1:]) for a in actions]
     assert [o.status for o in outcomes[len(actions) :]] == ["crash", "crash"]
+
+
+def test_the_tree_of_a_process_is_found_in_both_ways():
+    source = "import subprocess, sys; subprocess.run(['sh', '-c', 'sleep 60 & wait'])"
+    with subprocess.Popen([sys.executable, "-c", source]) as parent:
+        deadline = time.monotonic() + 60
+        while len(usage.tree(parent.pid)) < 3:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        pids = [pid for pid, _ in usage.tree(parent.pid)]
+        everybody = usage.all_children()
+        shell = everybody[parent.pid][0]
+        assert sorted(pids) == sorted([parent.pid, shell, *everybody[shell]])
+        assert usage.tree_bytes(parent.pid) > 1 << 20
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
 
 
 def test_share_scales_by_what_the_box_got():
