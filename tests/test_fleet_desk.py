@@ -82,6 +82,13 @@ class Office:
         self.work()
         return future
 
+    def begin(self, seat: desk.Seat) -> None:
+        """Have a session answer its first batch."""
+        self.submit(seat)
+        [(_, answer)] = seat.home.host.open("batch")
+        answer.set_result([OK])
+        self.work()
+
 
 def statuses(future) -> list[str]:
     return [outcome.status for outcome in future.result(timeout=0)]
@@ -174,6 +181,8 @@ def test_sessions_of_a_lost_host_answer_infra_and_others_go_on():
     first, second = Host(), Host("b")
     office = Office(a=first, b=second)
     seats = [office.open() for _ in range(4)]  # two on each host
+    for seat in seats:
+        office.begin(seat)
     futures = [office.submit(seat, 3) for seat in seats]
     queued = office.submit(next(seat for seat in seats if seat.home.host is first), 2)
     assert len(first.open("batch")) == len(second.open("batch")) == 2
@@ -190,7 +199,24 @@ def test_sessions_of_a_lost_host_answer_infra_and_others_go_on():
     assert statuses(office.submit(lost)) == ["infra"]
 
 
-def test_a_session_that_was_not_begun_takes_another_host():
+def test_a_session_without_an_answer_moves_as_a_program_does():
+    first, second = Host(), Host("b")
+    office = Office(a=first)
+    seat = office.open()
+    futures = [office.submit(seat, count) for count in (1, 2)]
+    office.join(b=second)
+    first.die()
+    office.work()
+    for count in (1, 2):
+        [(arguments, answer)] = second.open("batch")
+        assert (arguments[2] is None, len(arguments[3])) == (count == 2, count)
+        answer.set_result([OK] * count)
+        office.work()
+    assert [statuses(future) for future in futures] == [["ok"], ["ok", "ok"]]
+    assert office.desk.losses == desk.Losses(hosts=1, moved=1)
+
+
+def test_a_session_that_found_no_host_waits_for_one():
     host = Host()
     office = Office()
     seat = office.open()

@@ -31,7 +31,8 @@ from sandbox.fleet import client, desk, host, meter
 NAMESPACE = "spade_jax_sandbox"
 PREFIX = "crew-"  # of an actor's name, before that of its node
 ADDRESS = re.compile(r"[^:]+:\d+")
-JOIN_SECONDS = 90.0
+JOIN_SECONDS = 120.0
+SLOW_START = "node timed out during startup"  # Ray's words on a host that is too busy
 STORE_BYTES = 80 << 20  # of Ray's object store; what passes here is small
 PROJECT = pathlib.Path(__file__).resolve().parents[2]  # holds the package sandbox
 
@@ -64,23 +65,25 @@ class Node:
             start_new_session=True,
         )
         self._log = self._folder / "start.log"
+        command = start_command(address, name, port, ip, carries_boxes)
+        self._command = [*command, f"--temp-dir={self._folder}"]
+        self._launch()
+        try:
+            self._connect(address or f"{ip or ray.util.get_node_ip_address()}:{port}")
+        except BaseException:
+            self.close()
+            raise
+
+    def _launch(self) -> None:
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [
-                    *start_command(address, name, port, ip, carries_boxes),
-                    f"--temp-dir={self._folder}",
-                ],
+                self._command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=node_environment(),
                 start_new_session=True,
             )
-        try:
-            self._connect(address or f"{ip or ray.util.get_node_ip_address()}:{port}")
-        except BaseException:
-            self.close()
-            raise
 
     def _connect(self, address: str) -> None:
         """Connect this process to its node, as soon as that is up."""
@@ -101,10 +104,14 @@ class Node:
                 return
             except Exception as error:
                 # Ray raises many kinds while a node comes up; whether it is up is the question.
-                if not self.alive or time.monotonic() > deadline:
+                late, ended = time.monotonic() > deadline, not self.alive
+                if ended and not late and SLOW_START in self._last_words():
+                    print(f"sandbox: {SLOW_START} (Ray waits 30 s); again", file=sys.stderr)
+                    self._launch()
+                elif ended or late:
                     raise records.SandboxUnavailable(
                         f"The Ray node {self.name} cannot join {address}: "
-                        f"{error if self.alive else self._last_words()}"
+                        f"{self._last_words() if ended else error}"
                     ) from None
                 time.sleep(0.5)
 
@@ -168,7 +175,12 @@ def start_command(address: str, name: str, port: int, ip: str, carries_boxes: bo
 def node_environment() -> dict[str, str]:
     """The environment, with this project first on the path of the node's workers."""
     path = [str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH", "")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(path),
+        # A worker whose node is lost would kill the warden of its crew, which has yet to clean up.
+        "RAY_kill_child_processes_on_worker_exit": "false",
+    }
 
 
 class _signals_kept:

@@ -1,9 +1,10 @@
 """Who does what: the state of one client of the fleet, without threads.
 
 Programs and calls wait here until a host has room, so that a host that joins takes its part at
-once; when a host is lost they go to another. A session stays on its host to the end; when that is
-lost, all that is asked of it answers `infra`. What a lost host says later is not heard, so that
-everything asked is answered once. `client.Fleet` owns the one thread that calls a desk.
+once; when a host is lost they go to another. A session that has answered stays on its host to the
+end; when that is lost, all that is asked of it answers `infra`. What a lost host says later is not
+heard, so that everything asked is answered once. `client.Fleet` owns the one thread that calls a
+desk.
 """
 
 from __future__ import annotations
@@ -63,9 +64,9 @@ class Losses:
     """What the loss of hosts has cost this client."""
 
     hosts: int = 0
-    moved: int = 0  # programs and calls started again on another host
-    sessions: int = 0  # that were asked something when their host was lost
-    requests: int = 0  # of those sessions, unanswered then; each has answered `infra`
+    moved: int = 0  # programs, calls and sessions without an answer yet, started again elsewhere
+    sessions: int = 0  # under way on those hosts: what is asked of them answers `infra`
+    requests: int = 0  # of those sessions, unanswered when their host was lost
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -94,7 +95,9 @@ class Seat:
     """A session: where it lives and what it is asked."""
 
     number: int
-    opening: dict | None  # the arguments of `crew.Crew.open`, until the first batch is sent
+    opening: dict  # the arguments of `crew.Crew.open`
+    begun: bool = False  # it has answered: its state is on its host
+    moves: int = 0
     home: Home | None = None
     active: Batch | None = None
     waiting: collections.deque[Batch] = dataclasses.field(default_factory=collections.deque)
@@ -270,16 +273,18 @@ class Desk:
         if home.report.leaving and not home.jobs and not home.seats:
             return  # it has left
         print(f"sandbox: host {home.name} is lost: {reason}", file=sys.stderr)
-        asked = [seat for seat in home.seats if seat.active is not None]
-        requests = sum(
-            len(batch.requests) for seat in asked for batch in (seat.active, *seat.waiting)
-        )
-        self._count(hosts=1, sessions=len(asked), requests=requests)
+        reason = f"host {home.name} is lost: {reason}"
+        self._count(hosts=1)
         jobs, home.jobs = home.jobs, set()
         for job in jobs:
-            self._move(job, f"host {home.name} is lost: {reason}")
+            self._move(job, reason)
         for seat in list(home.seats):
-            self._lose_seat(seat, f"host {home.name} is lost: {reason}")
+            if seat.begun or seat.moves >= self.config.moves:
+                unanswered = [*filter(None, [seat.active]), *seat.waiting]
+                self._count(sessions=1, requests=sum(len(b.requests) for b in unanswered))
+                self._lose_seat(seat, reason)
+            else:
+                self._move_seat(seat)
 
     def _count(self, **more: int) -> None:
         now = dataclasses.asdict(self.losses)
@@ -320,7 +325,7 @@ class Desk:
         if seat.active is not None or not seat.waiting:
             return
         seat.active = batch = seat.waiting.popleft()
-        opening, seat.opening = seat.opening, None
+        opening = None if seat.begun else seat.opening
         asked = ("batch", self.name, seat.number, opening, batch.requests)
         self._ask(seat.home.host, asked, self._answered, batch)
 
@@ -333,13 +338,23 @@ class Desk:
         if isinstance(error, HostLost):
             self._lose(seat.home, str(error))
             return
-        seat.active = None
+        seat.active, seat.begun = None, True
         if error is not None:
             refuse(batch.future, error)
             self._lose_seat(seat, f"the host failed: {error}")
             return
         work.resolve(batch.future, outcomes)
         self._send(seat)
+
+    def _move_seat(self, seat: Seat) -> None:
+        """Begin a session without an answer on another host: there is no state to lose."""
+        seat.home.seats.discard(seat)
+        batch, seat.active, seat.home = seat.active, None, None
+        seat.waiting.appendleft(batch)
+        seat.moves += 1
+        batch.since = time.monotonic()
+        self._count(moved=1)
+        self._openings.append(batch)
 
     def _lose_seat(self, seat: Seat, reason: str) -> None:
         """Answer all that was asked of a session with `infra`, now and later."""
