@@ -28,10 +28,9 @@ _PORT = flags.DEFINE_integer("port", 6379, "Port of the head.", 1, 65535)
 _IP = flags.DEFINE_string("ip", "", "Address of this host in the private network; empty: found.")
 _CREW = flags.DEFINE_bool("crew", True, "Lend boxes. Without, a head only keeps the cluster.")
 _BOXES = flags.DEFINE_integer("boxes", 0, "Boxes of this host; 0: one per processor.", 0)
-_TIER = flags.DEFINE_enum("tier", "gvisor", ["gvisor", "subprocess"], "subprocess is unsafe.")
-_PLATFORM = flags.DEFINE_enum(
-    "platform", "auto", ["auto", "ptrace", "systrap", "kvm"], "gVisor's platform."
-)
+_TIER = flags.DEFINE_enum("tier", "gvisor", crew.TIERS, "bubblewrap and subprocess are unsafe.")
+_PLATFORM = flags.DEFINE_enum("platform", "auto", crew.PLATFORMS, "gVisor's platform.")
+_PACKAGES = flags.DEFINE_list("packages", [], "Lent to programs beside what every crew lends them.")
 _LEASE = flags.DEFINE_float("lease_seconds", 10.0, "Sessions of a trainer silent so long end.", 3.0)
 _DRAIN = flags.DEFINE_float("drain_seconds", 60.0, "What leaves waits so long for sessions.", 0.0)
 _EVERY = flags.DEFINE_float("every", 30.0, "Seconds between two lines of metrics.", 1.0)
@@ -89,8 +88,7 @@ def _serve(cluster) -> None:
     try:
         lent = None
         if _CREW.value:
-            config = crew.CrewConfig(tier=_TIER.value, boxes=_BOXES.value, platform=_PLATFORM.value)
-            lent = cluster.place_crew(node, config, _LEASE.value)
+            lent = cluster.place_crew(node, _crew_config(), _LEASE.value)
         print(f"host {node.name} is in the fleet at {node.address}", flush=True)
         while not leaving.wait(_EVERY.value):
             if not node.alive:
@@ -103,6 +101,12 @@ def _serve(cluster) -> None:
     finally:
         node.close()
     print(f"host {node.name} has left", flush=True)
+
+
+def _crew_config() -> crew.CrewConfig:
+    config = crew.CrewConfig(tier=_TIER.value, boxes=_BOXES.value, platform=_PLATFORM.value)
+    packages = tuple(dict.fromkeys((*config.packages, *_PACKAGES.value)))
+    return dataclasses.replace(config, packages=packages)
 
 
 def _own(lent) -> list:

@@ -10,6 +10,7 @@ from sandbox import records
 from sandbox.fleet import desk, meter
 
 OK = records.Outcome(status="ok", stdout="done")
+LIMITS = records.Limits(wall_seconds=5.0)
 REPORT = meter.total([])
 
 
@@ -68,7 +69,16 @@ class Office:
 
     def run(self, name: str = "program", since: float = 0.0) -> concurrent.futures.Future:
         future = concurrent.futures.Future()
-        self.desk.add(desk.Job(method="run", arguments=(name,), future=future, since=since))
+        self.desk.add(
+            desk.Job(
+                method="run",
+                arguments=(name,),
+                limits=LIMITS,
+                future=future,
+                since=since,
+                deadline=since + 1e9,
+            )
+        )
         self.work()
         return future
 
@@ -256,7 +266,31 @@ def test_a_host_of_another_tier_is_not_used():
     office = Office(a=host)
     office.run()
     assert not office.desk.homes and not host.open("run")
-    assert office.desk.refused == {"a": "subprocess"}
+    assert office.desk.refused == {"a": "its tier is subprocess, asked for is gvisor"}
+
+
+def test_a_host_that_does_not_lend_what_is_asked_for_is_not_used():
+    host = Host(packages=("numpy",))
+    office = Office()
+    office.desk.config = desk.FleetConfig(packages=("numpy", "sympy"))
+    office.join(a=host)
+    assert office.desk.refused == {"a": "it does not lend sympy"} and not office.desk.homes
+
+
+def test_what_is_left_of_the_deadline_goes_with_the_program_and_too_little_is_infra():
+    # A deadline 30 s after the first request: 12 s later 18 are left, 26 s later less than the 5
+    # that the program may run.
+    future = concurrent.futures.Future()
+    job = desk.Job(
+        method="run", arguments=(), limits=LIMITS, future=future, since=0.0, deadline=30.0
+    )
+    assert job.limits_left(12.0).deadline_seconds == 18.0
+    office = Office()
+    office.desk.add(job)
+    office.desk.tick(24.0)
+    assert not future.done()
+    office.desk.tick(26.0)
+    assert future.result(timeout=0).status == "infra" and "deadline" in future.result().detail
 
 
 def test_a_host_that_comes_back_is_told_that_its_sessions_were_given_up():

@@ -141,6 +141,8 @@ def test_a_fleet_answers_as_a_crew_does(fleet):
     assert session.step([LOAD])[0].status == "infra"
     with pytest.raises(ValueError, match="hash_seed=9"):
         fleet.open(ECHO, hash_seed=9)
+    assert asyncio.run(fleet.run_async("print(3)")).stdout == "3\n"
+    assert asyncio.run(fleet.call_async("def one(x): return 1", "one", [0])).value == [1]
     assert fleet.describe() == "2 boxes on 2 hosts of the fleet, subprocess"
 
 
@@ -184,7 +186,9 @@ def test_after_close_everything_answers_infra(pair):
 
 def test_without_a_host_of_the_tier_the_fleet_says_what_to_do(pair, capfd):
     config = desk.FleetConfig(tier="gvisor", join_seconds=1.0)
-    with pytest.raises(records.SandboxUnavailable, match=r"left: subprocess.*sandbox_fleet"):
+    with pytest.raises(
+        records.SandboxUnavailable, match=r"left: its tier is subprocess.*sandbox_fleet"
+    ):
         client.Fleet(LocalLink(left=pair[0]), config)
     assert "host left is not used" in capfd.readouterr().err
 

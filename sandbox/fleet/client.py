@@ -6,6 +6,7 @@ into its inbox. A second thread looks for hosts, since that may block.
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import itertools
 import queue
@@ -59,12 +60,12 @@ class Fleet:
         self._thread.start()
         self._scout.start()
         if not self._joined.wait(self.config.join_seconds):
-            refused = ", ".join(f"{host}: {tier}" for host, tier in self._desk.refused.items())
+            refused = "; ".join(f"{host}: {why}" for host, why in self._desk.refused.items())
             self.close()
             raise records.SandboxUnavailable(
                 f"No host of the fleet with tier {self.config.tier} joined within "
-                f"{self.config.join_seconds:.0f} s (of another tier: {refused or 'none'}). Start "
-                "one with `python -m launch.sandbox_fleet --address=HOST:PORT`."
+                f"{self.config.join_seconds:.0f} s (not used: {refused or 'none'}). Start one with "
+                " `python -m launch.sandbox_fleet --address=HOST:PORT`."
             )
 
     def run(
@@ -87,7 +88,7 @@ class Fleet:
         self, source: str, stdin: str = "", limits: records.Limits | None = None
     ) -> concurrent.futures.Future[records.Outcome]:
         """As `run`; waits only while `config.waiting` programs are unanswered."""
-        return self._start("run", source, stdin, limits)
+        return self._start("run", limits, source, stdin)
 
     def start_call(
         self,
@@ -97,15 +98,47 @@ class Fleet:
         limits: records.Limits | None = None,
     ) -> concurrent.futures.Future[records.Outcome]:
         """As `call`; waits only while `config.waiting` programs are unanswered."""
-        return self._start("call", source, function, inputs, limits)
+        return self._start("call", limits, source, function, inputs)
 
-    def _start(self, method: str, *arguments: Any) -> concurrent.futures.Future:
-        self._room.acquire()
+    def _start(
+        self, method: str, limits: records.Limits | None, *arguments: Any
+    ) -> concurrent.futures.Future:
+        limits, now = limits or records.Limits(), time.monotonic()
         future: concurrent.futures.Future = concurrent.futures.Future()
+        if not self._room.acquire(timeout=limits.patience):
+            future.set_result(desk.infra(crew.QUEUE_FULL))
+            return future
         future.add_done_callback(lambda _: self._room.release())
-        job = desk.Job(method=method, arguments=arguments, future=future, since=time.monotonic())
+        job = desk.Job(
+            method=method,
+            arguments=arguments,
+            limits=limits,
+            future=future,
+            since=now,
+            deadline=now + limits.patience,
+        )
         self._do(lambda: self._desk.add(job))
         return future
+
+    async def run_async(
+        self, source: str, stdin: str = "", limits: records.Limits | None = None
+    ) -> records.Outcome:
+        """As `run`, to be awaited."""
+        return await self._finish(self.start_run, source, stdin, limits)
+
+    async def call_async(
+        self,
+        source: str,
+        function: str,
+        inputs: list[Any],
+        limits: records.Limits | None = None,
+    ) -> records.Outcome:
+        """As `call`, to be awaited."""
+        return await self._finish(self.start_call, source, function, inputs, limits)
+
+    async def _finish(self, begin: Callable, *arguments: Any) -> records.Outcome:
+        """Begin in a thread, since that may wait for room."""
+        return await asyncio.wrap_future(await asyncio.to_thread(begin, *arguments))
 
     def open(self, source: str, *, hash_seed: int = 0, **options: Any) -> Session:
         """Start a process that hosts plays; see `crew.Crew.open`. It starts with the first
@@ -220,6 +253,10 @@ class Session:
     def step(self, requests: list[dict]) -> list[records.Outcome]:
         """As `submit`, waiting for the outcomes."""
         return self.submit(requests).result()
+
+    async def step_async(self, requests: list[dict]) -> list[records.Outcome]:
+        """As `step`, to be awaited."""
+        return await asyncio.wrap_future(self.submit(requests))
 
     @property
     def host(self) -> str:

@@ -40,7 +40,8 @@ class FleetConfig:
     """How this process uses the fleet."""
 
     tier: str = "gvisor"  # hosts of another tier are not used
-    waiting: int = 10_000  # programs and calls unanswered; one more blocks its caller
+    packages: tuple[str, ...] = ()  # hosts that do not lend all of them are not used
+    waiting: int = 4096  # programs and calls unanswered; then callers wait
     moves: int = 3  # a program is tried on so many further hosts before it answers `infra`
     renew_seconds: float = 2.0  # between looks at the hosts; well below the lease that they give
     silent_seconds: float = 20.0  # a host that does not answer for longer is lost
@@ -75,9 +76,16 @@ class Job:
 
     method: str
     arguments: tuple
+    limits: records.Limits
     future: concurrent.futures.Future
     since: float  # when it began to wait for a host
+    deadline: float  # it is answered by then
     moves: int = 0
+
+    def limits_left(self, now: float) -> records.Limits:
+        """The limits, with what is left of the deadline."""
+        left = max(self.deadline - now, self.limits.wall_seconds)
+        return dataclasses.replace(self.limits, deadline_seconds=left)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -138,7 +146,7 @@ class Desk:
     def __init__(self, config: FleetConfig, name: str, post: Callable[[Callable[[], None]], None]):
         self.config, self.name, self._post = config, name, post
         self.homes: dict[str, Home] = {}
-        self.refused: dict[str, str] = {}  # host -> its tier
+        self.refused: dict[str, str] = {}  # host -> why it is not used
         self.losses = Losses()
         self._courted: dict[str, float] = {}  # asked for their first report, since when
         self._jobs: collections.deque[Job] = collections.deque()
@@ -188,7 +196,8 @@ class Desk:
             if not job.future.cancelled():
                 home = min(free, key=lambda home: home.load)
                 home.jobs.add(job)
-                self._ask(home.host, (job.method, *job.arguments), self._ran, job, home)
+                asked = (job.method, *job.arguments, job.limits_left(time.monotonic()))
+                self._ask(home.host, asked, self._ran, job, home)
 
     def end(self) -> None:
         """Say good-bye to the hosts and answer everything."""
@@ -230,6 +239,9 @@ class Desk:
                 self._ask(home.host, ("renew", self.name, False), self._renewed, home)
         if not self.homes:
             self.give_up(now - self.config.join_seconds, NOBODY)
+        for job in [job for job in self._jobs if job.deadline < now + job.limits.wall_seconds]:
+            self._jobs.remove(job)
+            work.resolve(job.future, infra("too little was left of its deadline when it waited"))
 
     def _ask(self, host: Host, asked: tuple, then: Callable, *context: Any) -> None:
         """Call a host; its answer comes to `then(answer, error, *context)` in the desk's thread."""
@@ -247,16 +259,19 @@ class Desk:
         self._courted.pop(name, None)
         if error is not None or name in self.homes or report.leaving:
             return
-        if report.tier.startswith(self.config.tier):
+        why = self._unfit(report)
+        if not why:
             self.homes[name] = Home(name=name, host=host, report=report, heard=time.monotonic())
-            return
-        if name not in self.refused:
-            print(
-                f"sandbox: host {name} is not used: its tier is {report.tier}, asked for is "
-                f"{self.config.tier}",
-                file=sys.stderr,
-            )
-        self.refused[name] = report.tier
+        elif self.refused.get(name) != why:
+            print(f"sandbox: host {name} is not used: {why}", file=sys.stderr)
+            self.refused[name] = why
+
+    def _unfit(self, report: meter.Report) -> str:
+        """Why a host cannot do this client's work; empty if it can."""
+        if report.tier.split("-")[0] != self.config.tier:
+            return f"its tier is {report.tier}, asked for is {self.config.tier}"
+        missing = set(self.config.packages) - set(report.packages)
+        return f"it does not lend {', '.join(sorted(missing))}" if missing else ""
 
     def _renewed(self, report: meter.Report | None, error: Exception | None, home: Home) -> None:
         home.asking = False

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import os
 import time
+from collections.abc import Coroutine
 from typing import Any
 
-from sandbox import crew, records
+from sandbox import crew, records, usage
 from sandbox.fleet import meter
 
 LOOK_SECONDS = 1.0
@@ -44,19 +44,14 @@ class HostCrew:
 
     async def run(self, source: str, stdin: str, limits: records.Limits | None) -> records.Outcome:
         """See `crew.Crew.run`."""
-        return await self._job(self._crew.start_run(source, stdin, limits))
+        return (await self._measured(self._crew.run_async(source, stdin, limits)))[0]
 
     async def call(
         self, source: str, function: str, inputs: list[Any], limits: records.Limits | None
     ) -> records.Outcome:
         """See `crew.Crew.call`."""
-        return await self._job(self._crew.start_call(source, function, inputs, limits))
-
-    async def _job(self, future: Any) -> records.Outcome:
-        started = self._meter.begin()
-        outcome = await asyncio.wrap_future(future)
-        self._meter.end(started, [outcome.status])
-        return outcome
+        asked = self._crew.call_async(source, function, inputs, limits)
+        return (await self._measured(asked))[0]
 
     async def batch(
         self, client: str, number: int, opening: dict | None, requests: list[dict]
@@ -72,13 +67,20 @@ class HostCrew:
         if known is not None and opening is not None:
             known.sessions[number] = self._crew.open(**opening)
         session = known.sessions.get(number) if known is not None else None
-        started = self._meter.begin()
         if session is None:
             detail = f"host {self._name} does not hold this session: its lease ran out"
-            outcomes = [records.Outcome(status=records.INFRA, detail=detail)] * len(requests)
-        else:
-            outcomes = await asyncio.wrap_future(session.submit(requests))
-        self._meter.end(started, (outcome.status for outcome in outcomes))
+            return [records.Outcome(status=records.INFRA, detail=detail)] * len(requests)
+        return await self._measured(session.step_async(requests))
+
+    async def _measured(self, asked: Coroutine) -> list[records.Outcome]:
+        """Await outcomes and count them."""
+        started = self._meter.begin()
+        outcomes: list[records.Outcome] = []
+        try:
+            got = await asked
+            outcomes = got if isinstance(got, list) else [got]
+        finally:
+            self._meter.end(started, [outcome.status for outcome in outcomes])
         return outcomes
 
     async def release(self, client: str, number: int) -> None:
@@ -118,13 +120,15 @@ class HostCrew:
         """Tell how the host is doing."""
         now = time.monotonic()
         if now - self._memory[0] > MEMORY_SECONDS:
-            self._memory = (now, meter.children_bytes(os.getpid()))
+            boxes = [box.process.pid for box in self._crew.boxes if box.process is not None]
+            self._memory = (now, sum(map(usage.tree_bytes, boxes)))
         measured = self._meter
         return meter.Report(
             host=self._name,
             tier=self._crew.tier,
             boxes=len(self._crew.boxes),
             window=self._crew.config.window,
+            packages=self._crew.config.packages,
             leaving=self._leaving,
             sessions=sum(len(client.sessions) for client in self._clients.values()),
             asked=measured.asked,

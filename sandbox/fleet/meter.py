@@ -8,7 +8,6 @@ from __future__ import annotations
 import collections
 import dataclasses
 import math
-import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 
@@ -24,6 +23,7 @@ class Report:
     tier: str
     boxes: int
     window: int  # orders under way in one box
+    packages: tuple[str, ...]  # that programs may import
     leaving: bool  # it takes nothing new
     sessions: int  # open
     asked: int  # orders not answered yet, those that wait in the crew included
@@ -93,6 +93,7 @@ def total(reports: Sequence[Report]) -> Report:
         tier=", ".join(sorted({report.tier for report in reports})),
         boxes=sum(report.boxes for report in reports),
         window=max((report.window for report in reports), default=0),
+        packages=(),
         leaving=bool(reports) and all(report.leaving for report in reports),
         sessions=sum(report.sessions for report in reports),
         asked=sum(report.asked for report in reports),
@@ -104,37 +105,3 @@ def total(reports: Sequence[Report]) -> Report:
         p99_seconds=max((report.p99_seconds for report in reports), default=0.0),
         memory_bytes=sum(report.memory_bytes for report in reports),
     )
-
-
-def children_bytes(parent: int) -> int:
-    """Proportional resident memory of all descendants of a process.
-
-    Proportional, since the processes of one gVisor box map the same memory.
-    """
-    children: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                with open(f"/proc/{name}/stat", "rb") as stat:
-                    above = int(stat.read().rpartition(b")")[2].split()[1])
-            except OSError:
-                continue
-            children.setdefault(above, []).append(int(name))
-    waiting, found = list(children.get(parent, ())), 0
-    while waiting:
-        process = waiting.pop()
-        found += proportional_bytes(process)
-        waiting += children.get(process, [])
-    return found
-
-
-def proportional_bytes(process: int) -> int:
-    """Memory of a process, its part of shared pages counted; 0 where it is gone."""
-    try:
-        with open(f"/proc/{process}/smaps_rollup", "rb") as rollup:
-            for line in rollup:
-                if line.startswith(b"Pss:"):
-                    return int(line.split()[1]) << 10
-    except OSError:
-        pass  # it ended, or belongs to a user that this one may not look at
-    return 0
