@@ -98,6 +98,12 @@ def test_sandbox_knows_nothing_of_the_project(path):
     assert not [name for name in imported(path) if name.split(".")[0] in above]
 
 
+def test_ray_is_imported_by_one_file_only():
+    files = python_files("spade_jax", "sandbox", "launch", "experiments")
+    users = [name_of(p) for p in files if any(n.split(".")[0] == "ray" for n in imported(p))]
+    assert users == ["sandbox.fleet.cluster"]
+
+
 def test_flags_are_read_by_doors_only():
     for path in python_files("spade_jax", "sandbox"):
         names = imported(path)
