@@ -15,6 +15,7 @@ import pytest
 pytest.importorskip("ray", reason="the fleet needs Ray: pip install '.[fleet]'")
 
 from sandbox.fleet import cluster, desk  # noqa: E402
+from spade_jax import machine, settings  # noqa: E402
 
 ROOT = pathlib.Path(__file__).parents[1]
 PATIENCE_SECONDS = 100.0  # a Ray node takes a minute where the machine is busy
@@ -73,7 +74,8 @@ def running(folder):
     address = log(folder, "h").split("is in the fleet at")[1].split()[0]
     hosts = {name: host(folder, name, address) for name in ("a", "b")}
     try:
-        with cluster.join(address, desk.FleetConfig(tier="subprocess")) as fleet:
+        config = settings.SandboxConfig(fleet=address, tier="subprocess")
+        with machine.open_fleet(config, ["sympy"]) as fleet:
             wait_until(lambda: len(fleet.reports()) == 2, lambda: log(folder, "a"))
             yield fleet, address, hosts
     finally:

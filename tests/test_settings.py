@@ -55,3 +55,10 @@ def test_two_lives_of_a_generation_must_agree():
     run(design={"every": 4}, learn=twice)
     with pytest.raises(ValueError, match="learn.credit.interval=4 and design.every=1"):
         run(learn=twice)
+
+
+@pytest.mark.parametrize("address", ["head", "head:", ":6379", "head:port"])
+def test_an_address_of_a_fleet_names_host_and_port(address):
+    with pytest.raises(ValueError, match="sandbox.fleet=.*HOST:PORT"):
+        settings.SandboxConfig(fleet=address)
+    assert settings.SandboxConfig(fleet="head:6379").fleet == "head:6379"

@@ -8,6 +8,7 @@ with it end the actor and its boxes.
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import json
 import os
@@ -21,6 +22,7 @@ import tempfile
 import threading
 import time
 import uuid
+from collections.abc import Iterator
 from typing import Any
 
 import ray
@@ -183,16 +185,15 @@ def node_environment() -> dict[str, str]:
     }
 
 
-class _signals_kept:
-    """Keeps this process's handler of SIGTERM, which `ray.init` replaces."""
-
-    def __enter__(self) -> None:
-        self._main = threading.current_thread() is threading.main_thread()
-        self._handler = signal.getsignal(signal.SIGTERM)
-
-    def __exit__(self, *exception: object) -> None:
-        if self._main and self._handler is not None:
-            signal.signal(signal.SIGTERM, self._handler)
+@contextlib.contextmanager
+def _signals_kept() -> Iterator[None]:
+    """Keep this process's handler of SIGTERM, which `ray.init` replaces."""
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread() and handler is not None:
+            signal.signal(signal.SIGTERM, handler)
 
 
 @dataclasses.dataclass(frozen=True)
