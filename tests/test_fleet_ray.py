@@ -70,7 +70,11 @@ def running(folder):
         free.bind(("", 0))
         port = free.getsockname()[1]
     head = door(folder, "h", "--head", "--nocrew", f"--port={port}")
-    wait_until(lambda: "is in the fleet at" in log(folder, "h"), lambda: log(folder, "h"))
+    wait_until(
+        lambda: "is in the fleet at" in log(folder, "h") or head.poll() is not None,
+        lambda: log(folder, "h"),
+    )
+    assert head.poll() is None, log(folder, "h")
     address = log(folder, "h").split("is in the fleet at")[1].split()[0]
     hosts = {name: host(folder, name, address) for name in ("a", "b")}
     try:

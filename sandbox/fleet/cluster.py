@@ -158,7 +158,7 @@ def start_command(address: str, name: str, port: int, ip: str, carries_boxes: bo
     if ip:
         place += [f"--node-ip-address={ip}"]
     resources = {"sandbox": 1, f"sandbox-{name}": 1} if carries_boxes else {}
-    parent = [sys.executable, "-I", "-S", "-B", str(start.LAUNCHER), str(os.getpid())]
+    parent = [sys.executable, "-I", "-S", "-B", str(start.LAUNCHER), str(os.getpid()), "--"]
     ray_door = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block"]
     return [
         *parent,
