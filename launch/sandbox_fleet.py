@@ -125,7 +125,9 @@ def _drain(lent) -> None:
     deadline = time.monotonic() + _DRAIN.value
     try:
         lent.ask("leave").result(timeout=30)
-        while any(r.asked or r.sessions for r in _own(lent)) and time.monotonic() < deadline:
+        vacant = 0  # answers in a row: an order may be under way to an empty host
+        while vacant < 2 and time.monotonic() < deadline:
+            vacant = vacant + 1 if lent.ask("vacant").result(timeout=30) else 0
             time.sleep(0.5)
         lent.ask("close").result(timeout=60)
     except desk.HostLost as error:

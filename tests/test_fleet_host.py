@@ -117,6 +117,18 @@ def test_a_client_that_begins_anew_or_says_good_bye_has_no_sessions(one):
         assert one.say("report").sessions == 0
 
 
+def test_a_host_that_leaves_waits_until_every_client_knows_and_nothing_is_left(one):
+    one.say("renew", "me", True)
+    assert not one.say("vacant")
+    one.say("batch", "me", 1, {"source": ECHO}, [LOAD])
+    one.say("leave")
+    assert not one.say("vacant")  # the client does not know yet
+    assert one.say("renew", "me", False).leaving
+    assert not one.say("vacant")  # its session is here
+    one.say("release", "me", 1)
+    assert one.say("vacant")
+
+
 def test_a_host_counts_what_it_did(one):
     one.say("renew", "me", True)
     one.say("run", "print(1)", "", None)

@@ -38,7 +38,7 @@ class HostCrew:
         self._name, self._lease = name, lease_seconds
         self._clients: dict[str, _Client] = {}
         self._meter = meter.Meter()
-        self._leaving = False
+        self._leaving = 0.0  # since when
         self._memory = (-MEMORY_SECONDS, 0)  # when it was read, bytes
         self._look: asyncio.Task | None = None
 
@@ -109,8 +109,14 @@ class HostCrew:
         self._forget(client)
 
     async def leave(self) -> None:
-        """Take nothing new: clients read it in the report and go elsewhere."""
-        self._leaving = True
+        """Ask clients, through the report, to go elsewhere; what they send is still done."""
+        self._leaving = self._leaving or time.monotonic()
+
+    async def vacant(self) -> bool:
+        """Tell whether nothing is left to do: every client has read that this host leaves."""
+        told = all(client.renewed > self._leaving for client in self._clients.values())
+        sessions = any(client.sessions for client in self._clients.values())
+        return bool(self._leaving) and told and not sessions and not self._meter.asked
 
     async def close(self) -> None:
         """End every box."""
@@ -129,7 +135,7 @@ class HostCrew:
             boxes=len(self._crew.boxes),
             window=self._crew.config.window,
             packages=self._crew.config.packages,
-            leaving=self._leaving,
+            leaving=bool(self._leaving),
             sessions=sum(len(client.sessions) for client in self._clients.values()),
             asked=measured.asked,
             answered=measured.answered,
