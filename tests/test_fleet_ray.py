@@ -18,7 +18,7 @@ from sandbox.fleet import cluster, desk  # noqa: E402
 from spade_jax import machine, settings  # noqa: E402
 
 ROOT = pathlib.Path(__file__).parents[1]
-PATIENCE_SECONDS = 100.0  # a Ray node takes a minute where the machine is busy
+PATIENCE_SECONDS = 240.0  # a Ray node takes a minute where the machine is busy
 SLOW = """
 class SlowEnv:
     def step(self, action):
