@@ -176,9 +176,7 @@ def open_fleet(config: settings.SandboxConfig, packages: Sequence[str]) -> Any:
             f"sandbox.fleet={config.fleet} needs Ray ({error}): pip install '.[fleet]', or leave "
             "sandbox.fleet empty, which starts boxes on this host."
         ) from None
-    return cluster.join(
-        config.fleet, desk.FleetConfig(tier=config.tier, packages=tuple(packages))
-    )
+    return cluster.join(config.fleet, desk.FleetConfig(tier=config.tier, packages=tuple(packages)))
 
 
 def show_hint(
