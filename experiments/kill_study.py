@@ -16,6 +16,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 import numpy as np
@@ -37,43 +38,49 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
     options = parser.parse_args()
     whole, killed = options.folder / "whole", options.folder / "killed"
-    seconds = _run(whole, None)
-    print(f"uninterrupted: {seconds:.0f} s", flush=True)
+    _run(whole, None)
+    rows = _rows(whole)
+    seconds = sum(row["time/iteration"] for row in rows) / len(rows)
+    print(f"uninterrupted: {len(rows)} iterations of {seconds:.1f} s", flush=True)
     rng = random.Random(options.seed)
-    for kill in range(options.kills):
-        moment = rng.uniform(0.1, seconds / 4)
-        _run(killed, moment)
-        print(f"kill {kill + 1} after {moment:5.1f} s: {len(_metrics(killed))} lines", flush=True)
+    for moment in sorted(rng.uniform(0, len(rows) - 1) for _ in range(options.kills)):
+        delay = seconds * (moment % 1)
+        _run(killed, (int(moment), delay))
+        found = len(_rows(killed))
+        print(f"killed {delay:4.1f} s after line {int(moment)}: {found} lines", flush=True)
     _run(killed, None)
     differences = _differences(whole, killed)
     print("\n".join(differences) or "equal: parameters, results and metrics, bit for bit")
     return bool(differences)
 
 
-def _run(workdir: pathlib.Path, kill_after: float | None) -> float:
-    """Run to the end, or until the moment of the kill; give the seconds it took."""
+def _run(workdir: pathlib.Path, kill_at: tuple[int, float] | None) -> None:
+    """Run to the end, or kill it that many seconds after so many lines of metrics."""
     command = [sys.executable, "-m", "launch.train", "--config=experiments/quickstart.py"]
     command += [f"--workdir={workdir}", *(f"--config.{knob}" for knob in OVERRIDES)]
-    began = time.monotonic()
-    child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    try:
-        _, errors = child.communicate(timeout=kill_after)
-    except subprocess.TimeoutExpired:
-        child.send_signal(signal.SIGKILL)
-        child.communicate()
-    else:
-        if child.returncode:
-            raise RuntimeError(f"The run in {workdir} failed:\n{errors.decode()}")
-    return time.monotonic() - began
+    with tempfile.TemporaryFile("w+") as errors:
+        child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=errors)
+        if kill_at is not None:
+            while child.poll() is None and len(_rows(workdir)) < kill_at[0]:
+                time.sleep(0.02)
+            time.sleep(kill_at[1])
+            child.send_signal(signal.SIGKILL)
+        if child.wait() and kill_at is None:
+            errors.seek(0)
+            raise RuntimeError(f"The run in {workdir} failed:\n{errors.read()}")
+
+
+def _rows(workdir: pathlib.Path) -> list[dict]:
+    """Read the whole lines of the metrics."""
+    path = workdir / "metrics.jsonl"
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
 def _metrics(workdir: pathlib.Path) -> list[dict]:
-    """Read the whole lines, without what belongs to a process: seconds and compiled shapes."""
-    path = workdir / "metrics.jsonl"
-    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-    rows = [json.loads(line) for line in lines if line.endswith("\n")]
+    """Drop what belongs to a process: seconds and compiled shapes."""
     own = ("time/", "count/compiles")
-    return [{k: v for k, v in row.items() if not k.startswith(own)} for row in rows]
+    return [{k: v for k, v in row.items() if not k.startswith(own)} for row in _rows(workdir)]
 
 
 def _results(workdir: pathlib.Path) -> dict:

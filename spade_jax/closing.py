@@ -34,15 +34,14 @@ def results(
 def table(values: dict[str, Any], folder: epath.Path) -> str:
     """Write the table of a finished run."""
     totals = values["totals"]
-    rows = [
-        ("iterations", f"{values['iterations']} ({values['mode']}, seed {values['seed']})"),
-        ("programs executed", f"{int(totals.get('programs', 0))} in {values['tier']}"),
-        ("episodes played", f"{int(totals.get('episodes', 0))}"),
-    ]
+    rows = [("iterations", f"{values['iterations']} ({values['mode']}, seed {values['seed']})")]
+    if values["iterations"]:  # a supervised run counts none of these
+        rows.append(("programs executed", f"{int(totals.get('programs', 0))} in {values['tier']}"))
+        rows.append(("episodes played", f"{int(totals.get('episodes', 0))}"))
+        rows.append(("learnable share, first -> last quarter", _quarters(values["learnable"])))
     if totals.get("drafts"):
         rows.append(("drafts", _drafts(totals)))
         rows.append(("validity, first -> last quarter", _quarters(values["validity"])))
-    rows.append(("learnable share, first -> last quarter", _quarters(values["learnable"])))
     regret = _regret(values["regret"])
     if regret:
         rows.append(("regret (hinted - plain return)", regret))

@@ -95,3 +95,9 @@ def test_a_run_without_designer_tells_of_no_drafts():
     totals = {"programs": 4.0, "episodes": 20.0, "drafts": 0}
     text = closing.table(values(totals=totals, mode="fixed_pool"), FOLDER)
     assert "drafts" not in text and "validity" not in text
+
+
+def test_a_supervised_run_tells_of_no_iterations_it_did_not_make():
+    text = closing.table(values(iterations=0, mode="supervised", totals={}), FOLDER)
+    assert "0 (supervised, seed 3)" in text
+    assert not any(name in text for name in ("programs executed", "episodes", "learnable"))

@@ -1,0 +1,205 @@
+"""Several processes as one run: each does its share, all learn the same, the missing are named.
+
+In: JSON-able values of this process. Out: those of every process, in order. All processes walk the
+same rooms with the same state; a room divides its work by `mine` and joins it by `gather`. Device
+collectives carry the bytes, so nothing but JAX's own cluster is needed. A thread writes a heartbeat
+to the work directory and watches those of the others: where one stands still, or does not come to a
+gather in time, the process names it, dumps the stacks of all threads, and exits with `MISSING`. The
+first process serves the cluster: when it dies, JAX itself ends the others, with its own message.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import faulthandler
+import json
+import os
+import pathlib
+import socket
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+MISSING = 76  # exit code of a process that gave up on another one
+BEAT_SECONDS = 1.0
+DONE, FAILED = -1, -2  # last beat of a process that has ended
+FOLDER = "heartbeats"
+Item = TypeVar("Item")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HostsConfig:
+    silence_seconds: float = 60.0  # a heartbeat may stand still this long
+    barrier_seconds: float = 1800.0  # the others may come this much later to a gather
+
+    def __post_init__(self):
+        if self.silence_seconds < 3 * BEAT_SECONDS or self.barrier_seconds <= 0:
+            raise ValueError(
+                f"hosts.silence_seconds={self.silence_seconds}, barrier_seconds="
+                f"{self.barrier_seconds}: set the first to at least {3 * BEAT_SECONDS} and the "
+                "second above 0."
+            )
+
+
+class Hosts:
+    """Owns the thread that beats and watches. With one process it does nothing."""
+
+    def __init__(self, folder: str | pathlib.Path, config: HostsConfig):
+        self.index, self.count = jax.process_index(), jax.process_count()
+        self._config = config
+        self._folder = pathlib.Path(folder) / FOLDER
+        self._room = "start"
+        self._gathers = 0
+        self._waits_since: float | None = None
+        self._ended = threading.Event()
+        if self.count > 1:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._watcher = threading.Thread(target=self._watch, name="hosts", daemon=True)
+            self._watcher.start()
+
+    def __enter__(self) -> Hosts:
+        return self
+
+    def __exit__(self, kind: type | None, *_: Any) -> None:
+        self.close(failed=kind is not None)
+
+    def close(self, failed: bool = False) -> None:
+        """Leave the cluster and stop beating; the first process, which serves it, leaves last.
+
+        Args:
+          failed: this process ends early; the others will end too.
+        """
+        if self.count == 1 or self._ended.is_set():
+            return
+        self._ended.set()
+        self._watcher.join()
+        if failed:
+            self._beat(FAILED)
+            return
+        if self.index == 0:
+            self._wait_for_the_others()
+        jax.distributed.shutdown()
+        self._beat(DONE)
+
+    def enter(self, room: str) -> None:
+        """Say where this process is, for those that wait for it."""
+        self._room = room
+
+    def mine(self, items: Sequence[Item]) -> list[Item]:
+        """Give this process's share: every count-th item."""
+        return list(items[self.index :: self.count])
+
+    def gather(self, value: Any) -> list[Any]:
+        """Exchange JSON-able values; all processes call it, in the same order.
+
+        Returns:
+          the value of every process, by process index.
+        """
+        if self.count == 1:
+            return [value]
+        self._waits_since = time.monotonic()
+        texts = _exchange(json.dumps(value).encode())
+        self._waits_since = None
+        self._gathers += 1
+        return [json.loads(text) for text in texts]
+
+    def join(self, shares: Sequence[Sequence[Item]]) -> list[Item]:
+        """Put the shares of all processes, as `mine` cut them, into the order of the whole."""
+        total = sum(map(len, shares))
+        return [shares[i % self.count][i // self.count] for i in range(total)]
+
+    def _wait_for_the_others(self) -> None:
+        deadline = time.monotonic() + self._config.silence_seconds
+        while time.monotonic() < deadline:
+            beats = [_read(self._folder / f"{index}.json") for index in range(1, self.count)]
+            if all(beat is not None and beat["beats"] == DONE for beat in beats):
+                return
+            time.sleep(BEAT_SECONDS / 10)
+
+    # ------------------------------------------------------------ the thread
+
+    def _watch(self) -> None:
+        others = [index for index in range(self.count) if index != self.index]
+        seen = {index: (None, time.monotonic()) for index in others}
+        beats = 0
+        while not self._ended.wait(BEAT_SECONDS):
+            beats += 1
+            self._beat(beats)
+            now = time.monotonic()
+            told = {index: _read(self._folder / f"{index}.json") for index in others}
+            for index, beat in told.items():
+                if beat is not None and beat["beats"] != seen[index][0]:
+                    seen[index] = (beat["beats"], now)
+            late = [
+                f"{_who(index, told[index])}: silent for {now - since:.0f} s"
+                for index, (beats_seen, since) in seen.items()
+                if beats_seen not in (DONE, FAILED) and now - since > self._config.silence_seconds
+            ]
+            late += [
+                f"{_who(index, told[index])}: ended with an error"
+                for index, (beats_seen, _) in seen.items()
+                if beats_seen == FAILED
+            ]
+            waits = self._waits_since
+            if waits is not None and now - waits > self._config.barrier_seconds:
+                late += [
+                    f"{_who(index, beat)}: not at the gather for {now - waits:.0f} s"
+                    for index, beat in told.items()
+                    if beat is None or beat["gathers"] <= self._gathers and not beat["waits"]
+                ]
+            if late:
+                self._give_up(late)
+
+    def _beat(self, beats: int) -> None:
+        beat = {
+            "beats": beats,
+            "room": self._room,
+            "gathers": self._gathers,
+            "waits": self._waits_since is not None,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+        }
+        temporary = self._folder / f"{self.index}.part"
+        temporary.write_text(json.dumps(beat), encoding="utf-8")
+        temporary.replace(self._folder / f"{self.index}.json")
+
+    def _give_up(self, late: list[str]) -> None:
+        """End this process at once: its main thread may wait in a collective for ever."""
+        print(
+            f"\nProcess {self.index} of {self.count} (in {self._room}) ends: {'; '.join(late)}. "
+            "Stacks of this process follow. Start all processes again with the same command: the "
+            "run continues from its newest checkpoint.",
+            file=sys.stderr,
+            flush=True,
+        )
+        faulthandler.dump_traceback(all_threads=True)
+        os._exit(MISSING)
+
+
+def _exchange(mine: bytes) -> list[bytes]:
+    """Gather bytes of different lengths; padded to powers of two, so that few shapes compile."""
+    lengths = multihost_utils.process_allgather(np.array([len(mine)], np.int32)).reshape(-1)
+    width = 1 << max(int(lengths.max()) - 1, 0).bit_length()
+    padded = np.zeros(width, np.uint8)
+    padded[: len(mine)] = np.frombuffer(mine, np.uint8)
+    rows = multihost_utils.process_allgather(padded).reshape(len(lengths), width)
+    return [rows[i, : lengths[i]].tobytes() for i in range(len(lengths))]
+
+
+def _read(path: pathlib.Path) -> dict | None:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # not written yet, or just being replaced
+        return None
+
+
+def _who(index: int, beat: dict | None) -> str:
+    if beat is None:
+        return f"process {index} (never seen)"
+    return f"process {index} (pid {beat['pid']} on {beat['host']}, last in {beat['room']})"
