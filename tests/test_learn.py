@@ -123,6 +123,18 @@ def test_sharded_equals_unsharded(base, sizes):
         assert leaf.sharding.is_equivalent_to(place, leaf.ndim)
 
 
+def test_experts_cut_over_the_mesh_equal_one_device():
+    model = dataclasses.replace(MODEL, experts=4, experts_per_token=2)
+    mesh = mesh_of(fsdp=2, expert=2)
+    whole, expected = step(
+        start(model=model), make(*iteration(), fresh={0: 0, 1: 0, 2: 0}), model=model
+    )
+    made = make(*iteration(), mesh=mesh, fresh={0: 0, 1: 0, 2: 0})
+    state, report = step(start(mesh=mesh, model=model), made, mesh=mesh, model=model)
+    same(state.params, whole.params)
+    same_report(report, expected)
+
+
 @pytest.mark.parametrize("microbatches", [4])
 def test_result_does_not_depend_on_microbatches(base, microbatches):
     config = dataclasses.replace(CONFIG, microbatches=microbatches)
