@@ -26,6 +26,7 @@ MASKED = (
     "no_spread",  # all returns of its group are equal, left out by drop_flat_groups
     "empty",  # no reply
     "unchecked",  # a draft nobody could judge
+    "paused",  # a draft while the designer is frozen or paused, or refused ones are forgotten
 )
 
 
@@ -72,6 +73,7 @@ class DraftCredit:
     fixed: float = 0.0  # reward of a refused draft
     penalty: float = 0.0  # graded: novelty, hint leak
     unchecked: bool = False  # nobody could judge it: masked
+    paused: bool = False  # the designer is not trained now: masked
     temperature: float = 1.0  # it was sampled at
 
 
@@ -220,7 +222,7 @@ def _drafts(credits, shape: TableShape) -> dict[str, np.ndarray]:
         "fixed_M": _padded([c.fixed for c in credits], size, 0.0, np.float32),
         "penalty_M": _padded([c.penalty for c in credits], size, 0.0, np.float32),
         "skill_M": _padded([_skill_index(c.draft.skill) for c in credits], size, 0, np.int32),
-        "valid_M": _padded([not c.unchecked for c in credits], size, False, bool),
+        "valid_M": _padded([not (c.unchecked or c.paused) for c in credits], size, False, bool),
     }
 
 
@@ -248,8 +250,8 @@ def _sequences(
         reply = c.draft.reply
         turns = [records.Turn(observed_ids=c.draft.prompt_ids, reply=reply, action="", reward=0.0)]
         sequences.append(_join(m, turns, records.DESIGNER))
-        if c.unchecked:
-            masked[m] = "unchecked"
+        if c.unchecked or c.paused:
+            masked[m] = "unchecked" if c.unchecked else "paused"
     flat = _flat_groups(tables["returns_NSGA"], tables["valid_NSGA"])
     for e in episodes:
         if e.arm != records.PLAIN:

@@ -46,6 +46,8 @@ class CreditConfig:
     plateau_low: float = 0.4  # win rates in [low, high] earn the full weight
     plateau_high: float = 0.6
     plateau_ramp: float = 0.25  # distance outside at which nothing is earned
+    variance_weight: float = 0.0  # of the variance bonus beside learning_potential
+    lonely: str = "overall"  # mean of a skill with one draft: "overall" of all skills, or its "own"
     fault_penalty: float = 1.0  # once, for an environment with any fault of its own
     fault_share_penalty: float = 0.5  # times the share of its plays that were faulty
     role_scale: str = "rms"  # "rms", "reference" or "none"
@@ -69,6 +71,7 @@ class CreditConfig:
             )
         self._check_overlong()
         _one_of("credit.estimate", self.estimate, ("shrunk", "raw"))
+        _one_of("credit.lonely", self.lonely, ("overall", "own"))
         _one_of("credit.variant", self.variant, tuple(VARIANTS))
         _one_of("credit.role_scale", self.role_scale, ROLE_SCALES)
         for name in ("regret_scale", "progress_scale", "frontier_scale", "plateau_ramp"):
@@ -169,16 +172,15 @@ def paired_regret(returns_NSGA: jax.Array, valid_NSGA: jax.Array) -> Regret:
 
 
 def shrink(regret: Regret) -> jax.Array:
-    """Pull regrets to 0 as far as their errors explain their spread (empirical Bayes).
+    """Pull regrets to 0 as far as their errors explain their size (empirical Bayes).
 
-    regret * tau^2 / (tau^2 + se^2), tau^2 = max(0, sample variance of regret - mean of se^2), both
-    over environments with a pair. Fewer than two such environments show no spread: all are 0.
+    regret * tau^2 / (tau^2 + se^2), tau^2 = max(0, mean of regret^2 - mean of se^2) over the
+    environments with a pair: regrets are drawn from N(0, tau^2), so that a pool whose regrets are
+    all alike and large keeps them. Fewer than two such environments say nothing: all are 0.
     """
     count = regret.paired_N.sum()
-    mean = jnp.where(regret.paired_N, regret.mean_N, 0.0).sum() / jnp.maximum(count, 1)
-    square = jnp.where(regret.paired_N, (regret.mean_N - mean) ** 2, 0.0).sum()
-    error = jnp.where(regret.paired_N, regret.se_N**2, 0.0).sum() / jnp.maximum(count, 1)
-    tau2 = jnp.maximum(square / jnp.maximum(count - 1, 1) - error, 0.0)
+    square = jnp.where(regret.paired_N, regret.mean_N**2 - regret.se_N**2, 0.0).sum()
+    tau2 = jnp.where(count > 1, jnp.maximum(square / jnp.maximum(count, 1), 0.0), 0.0)
     total_N = tau2 + regret.se_N**2
     factor_N = jnp.where(total_N > 0, tau2 / jnp.where(total_N > 0, total_N, 1.0), 0.0)
     return jnp.where(regret.paired_N, regret.mean_N * factor_N, 0.0)
@@ -220,7 +222,8 @@ def reference_regret_reward(
 
 def learning_potential(life: Life, config: CreditConfig) -> jax.Array:
     """Pay the distance of the mean return from what the skill's slow mean expected."""
-    return jnp.abs(life.win_rate_N - life.expected_N)
+    bonus_N = config.variance_weight * variance_bonus(life.variance_N)
+    return jnp.abs(life.win_rate_N - life.expected_N) + bonus_N
 
 
 def micro_progress(life: Life, config: CreditConfig) -> jax.Array:
@@ -305,6 +308,18 @@ def track(
     )
 
 
+FAITHFUL = {  # values of CreditConfig that give the reference's arithmetic
+    "std": "population",
+    "estimate": "raw",
+    "variant": "blend",
+    "regret_weight": 0.4,
+    "plateau_weight": 0.6,
+    "regret_floor": True,
+    "lonely": "own",
+    "fault_penalty": 0.0,  # the reference ignores both flags in this variant
+    "fault_share_penalty": 0.0,
+    "role_scale": "reference",
+}
 VARIANTS = {
     "blend": blend,
     "regret": regret_reward,
@@ -324,14 +339,22 @@ def fault_penalty(faults_N: jax.Array, plays_N: jax.Array, config: CreditConfig)
 
 
 def centre_by_skill(
-    raw_M: jax.Array, skill_M: jax.Array, valid_M: jax.Array, skills: int
+    raw_M: jax.Array,
+    skill_M: jax.Array,
+    valid_M: jax.Array,
+    skills: int,
+    lonely: str = "overall",
 ) -> jax.Array:
-    """Subtract the mean of the valid drafts of the skill; of all skills where it has only one."""
+    """Subtract the mean of the valid drafts of the skill.
+
+    A skill with one draft takes the mean of all, or, as in the reference, its own: then it earns 0.
+    """
     valued_M = jnp.where(valid_M, raw_M, 0.0)
     count_Z = jnp.zeros(skills).at[skill_M].add(valid_M.astype(jnp.float32))
     total_Z = jnp.zeros(skills).at[skill_M].add(valued_M)
     overall = valued_M.sum() / jnp.maximum(valid_M.sum(), 1)
-    mean_Z = jnp.where(count_Z > 1, total_Z / jnp.maximum(count_Z, 1), overall)
+    least = 2 if lonely == "overall" else 1
+    mean_Z = jnp.where(count_Z >= least, total_Z / jnp.maximum(count_Z, 1), overall)
     return jnp.where(valid_M, raw_M - mean_Z[skill_M], 0.0)
 
 

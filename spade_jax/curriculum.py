@@ -10,6 +10,7 @@ learning progress (arXiv:1910.07224) for the skills.
 from __future__ import annotations
 
 import dataclasses
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +37,7 @@ class CurriculumConfig:
     max_fault_share: float = 0.25  # of all plays, from the second fault on
     regret_share: float = 0.5  # of regret's rank against learnability's in the draw score
     staleness_share: float = 0.1  # of staleness in the draw score
+    regret_from: Literal["life", "first"] = "life"  # iterations whose gaps are averaged
     exploration_floor: float = 0.3  # share of the drafts that all skills divide equally
 
     def __post_init__(self):
@@ -145,6 +147,10 @@ def fold(
     age_P = jnp.minimum(state.visits_P.astype(jnp.int32), config.ages - 1)
     at_age_PO = jax.nn.one_hot(age_P, config.ages)
     skills = _fold_skills(state, plays_P, return_P, config)
+    paired_N = regret.paired_N.astype(jnp.float32)
+    counts_P = jnp.ones(slots)
+    if config.regret_from == "first":
+        counts_P = (state.pairs_P == 0).astype(jnp.float32)
     return dataclasses.replace(
         state,
         visits_P=state.visits_P + drawn_P,
@@ -156,9 +162,9 @@ def fold(
         slow_P=slow_P,
         hinted_plays_P=state.hinted_plays_P + by_slot(valid_NSGA[..., hinted].sum((1, 2))),
         hinted_sum_P=state.hinted_sum_P + by_slot(returns_NSGA[..., hinted].sum((1, 2))),
-        pairs_P=state.pairs_P + by_slot(regret.paired_N),
-        gap_sum_P=state.gap_sum_P + by_slot(jnp.where(regret.paired_N, regret.mean_N, 0.0)),
-        gap_error_P=state.gap_error_P + by_slot(jnp.where(regret.paired_N, regret.se_N**2, 0.0)),
+        pairs_P=state.pairs_P + counts_P * by_slot(regret.paired_N),
+        gap_sum_P=state.gap_sum_P + counts_P * by_slot(paired_N * regret.mean_N),
+        gap_error_P=state.gap_error_P + counts_P * by_slot(paired_N * regret.se_N**2),
         faults_P=state.faults_P + by_slot(faults_NSGA.sum((1, 2, 3))),
         age_plays_PO=state.age_plays_PO + at_age_PO * plays_P[:, None],
         age_sum_PO=state.age_sum_PO + at_age_PO * return_P[:, None],

@@ -24,12 +24,19 @@ class DesignConfig:
     every: int = 1  # k, iterations a generation lives; its credit comes in the last of them
     max_tokens: int = 160  # of one draft
     temperature: float = 1.0
+    frozen: bool = False  # drafts are played and not trained on
+    attempts: int = 1  # drafts for one wish at most; a refused one is followed by another
+    repairs: int = 0  # untrained turns in which the policy mends a refused program
+    grounding: float = 1.0  # share of prompts that hold a passage, where there is a corpus
+    tell_win_rate: bool = True  # the prompt tells the agent's win rate on the skill
     family: str = ""  # prompt family; empty takes the first of the setting, see domains/
     positives: int = 0  # memory examples of high regret in the prompt
     negatives: int = 0  # memory examples that were too easy or too hard
     skills: Literal["rotation", "learning_progress", "uniform"] = "uniform"
+    only_skills: tuple[str, ...] = ()  # skills that exist for the designer; () takes the setting's
     active_skills: int = 3  # with rotation: skills of one generation
     difficulty: Literal["target", "cycle", "easy", "medium", "hard"] = "target"
+    train_refused: bool = True  # False forgets refused drafts, as the public implementation does
     refused_reward: float = -0.5  # of a draft that a check refused
     unparsed_reward: float = -1.0  # of text that is no program
     novelty_threshold: float = 0.8  # similarity to pool or memory above which a draft pays
@@ -45,6 +52,11 @@ class DesignConfig:
         if self.temperature <= 0:
             raise ValueError(
                 f"design.temperature={self.temperature}: drafts are trained on; set it above 0."
+            )
+        if self.attempts < 1 or self.repairs < 0 or not 0.0 <= self.grounding <= 1.0:
+            raise ValueError(
+                f"design.attempts={self.attempts}, repairs={self.repairs}, grounding="
+                f"{self.grounding}: use attempts >= 1, repairs >= 0 and a share in [0, 1]."
             )
         if self.active_skills < 1:
             raise ValueError(f"design.active_skills={self.active_skills}: set it to at least 1.")
@@ -73,7 +85,14 @@ def plan(
       win_rate_Z: the agent's current win rate per skill; NaN where unknown.
       skills: names of the Z skills of the setting.
     """
-    counts_Z = _skill_counts(config, generation, quota_Z)
+    unknown = set(config.only_skills) - set(skills)
+    if unknown:
+        raise ValueError(
+            f"design.only_skills names {sorted(unknown)}; the setting has {', '.join(skills)}."
+        )
+    open_Z = np.array([not config.only_skills or skill in config.only_skills for skill in skills])
+    counts_Z = np.zeros(len(skills), int)
+    counts_Z[open_Z] = _skill_counts(config, generation, np.asarray(quota_Z)[open_Z])
     assignments = []
     for z, skill in enumerate(skills):
         for i in range(counts_Z[z]):

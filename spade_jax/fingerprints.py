@@ -51,13 +51,27 @@ def similarity(signature_K: np.ndarray, members_PK: np.ndarray) -> np.ndarray:
     return (members_PK == signature_K[None, :]).mean(1)
 
 
-def bands(signature_K: np.ndarray, rows: int = 4) -> list[int]:
-    """Cut a signature into K / rows keys for locality-sensitive hashing.
+def bands(signature_K: np.ndarray, rows: int = 4) -> np.ndarray:
+    """Cut a signature into K / rows keys for locality-sensitive hashing, uint64.
 
     Two programs of similarity s share at least one key with probability 1 - (1 - s^rows)^(K/rows).
     """
-    cut = np.ascontiguousarray(signature_K.reshape(-1, rows))
-    return [zlib.crc32(bytes([i % 256]) + row.tobytes()) for i, row in enumerate(cut)]
+    cut = signature_K.reshape(-1, rows).astype(np.uint64)
+    key = np.arange(len(cut), dtype=np.uint64)  # bands are told apart
+    for i in range(rows):
+        key = (key ^ cut[:, i]) * _MULTIPLIERS_K[i]  # wraps at 2^64
+        key ^= key >> np.uint64(29)
+    return key
+
+
+def to_text(signature_K: np.ndarray) -> str:
+    """Spell a signature in hexadecimal digits."""
+    return signature_K.astype("<u4").tobytes().hex()
+
+
+def from_text(text: str) -> np.ndarray | None:
+    """Read what `to_text` spelt; None for an empty text."""
+    return np.frombuffer(bytes.fromhex(text), "<u4").astype(np.uint32) if text else None
 
 
 def labels(tree: ast.Module) -> list[str]:

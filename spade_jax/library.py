@@ -56,6 +56,7 @@ def environment(
         generation=-1,
         class_name=chosen.name if chosen else "",
         digest=fingerprints.digest(tree),
+        signature=fingerprints.to_text(fingerprints.signature(tree)),
         max_turns=max_turns,
         family=seed.family,
     )

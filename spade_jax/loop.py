@@ -10,15 +10,19 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import os
 from typing import Any
 
 import jax
 import numpy as np
 
 from spade_jax import (
+    answering,
+    archive,
     batch,
     design,
-    fingerprints,
+    figures,
+    generation,
     hint,
     learn,
     ledger,
@@ -28,12 +32,13 @@ from spade_jax import (
     programs,
     records,
     rollout,
+    safeguards,
     seeds,
     settings,
     story,
-    validate,
+    window,
 )
-from spade_jax.domains import domain, tool_use
+from spade_jax.domains import domain
 
 
 @dataclasses.dataclass
@@ -50,6 +55,8 @@ class Progress:
     win_rate_Z: list[float] = dataclasses.field(default_factory=list)
     totals: dict[str, float] = dataclasses.field(default_factory=dict)
     evaluations: list[dict] = dataclasses.field(default_factory=list)
+    health: safeguards.Health = safeguards.Health()
+    windows: dict[str, window.Window] = dataclasses.field(default_factory=dict)  # by family
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,28 +65,50 @@ class Step:
 
     metrics: records.Metrics
     sample: str
+    notice: str  # of the safeguards, empty while healthy
 
 
 def to_host(progress: Progress) -> dict[str, Any]:
-    """Everything of a run but its arrays, JSON-able."""
+    """Everything of a run but its arrays, JSON-able; programs are on disk when it returns."""
+    progress.pool.archive.sync()
     fields = {f.name: getattr(progress, f.name) for f in dataclasses.fields(progress)}
     del fields["train"]
-    return fields | {"pool": pool.to_json(progress.pool)}
+    return fields | {
+        "pool": pool.to_json(progress.pool),
+        "health": dataclasses.asdict(progress.health),
+        "windows": {name: dataclasses.asdict(one) for name, one in progress.windows.items()},
+    }
 
 
-def from_host(train: learn.TrainState, values: dict[str, Any]) -> Progress:
-    """Put a run together from what a checkpoint holds."""
-    return Progress(train=train, **(values | {"pool": pool.from_json(values["pool"])}))
+def from_host(
+    train: learn.TrainState, values: dict[str, Any], programs: str | os.PathLike
+) -> Progress:
+    """Put a run together from what a checkpoint holds and the file of its programs."""
+    read = {
+        "pool": pool.from_json(values["pool"], programs),
+        "health": safeguards.from_json(values["health"]),
+        "windows": {name: window.Window(**one) for name, one in values["windows"].items()},
+    }
+    return Progress(train=train, **(values | read))
 
 
-def start(config: settings.RunConfig, world: machine.Machine, params: Any) -> Progress:
-    """Begin a run at given parameters; a fixed pool is filled from the seed environments."""
+def start(
+    config: settings.RunConfig,
+    world: machine.Machine,
+    params: Any,
+    kept: archive.Archive | None = None,
+) -> Progress:
+    """Begin a run at given parameters; a fixed pool is filled from the seed environments.
+
+    Args:
+      kept: where programs are kept; None keeps them in a temporary file.
+    """
     skills = len(records.SKILLS)
     progress = Progress(
         train=learn.init(
             params, world.model, config.learn, config.curriculum, config.pool.slots, world.mesh
         ),
-        pool=pool.empty(config.pool),
+        pool=pool.empty(config.pool, kept),
         corpus=world.corpus.state() if world.corpus else None,
         quota_Z=[1.0 / skills] * skills,
         win_rate_Z=[float("nan")] * skills,
@@ -103,29 +132,32 @@ def start(config: settings.RunConfig, world: machine.Machine, params: Any) -> Pr
 def iterate(progress: Progress, world: machine.Machine, config: settings.RunConfig) -> Step:
     """Advance `progress` by one iteration."""
     t, clock, programs_before = progress.iteration, story.Clock(), world.crew.programs
-    fresh = [p for p, e in enumerate(progress.pool.environments) if e] if t == 0 else []
+    answer = safeguards.answer(progress.health, config.safeguards)
+    fresh = pool.alive(progress.pool).tolist() if t == 0 else []
+    fresh += answering.prepare(progress, config, answer)
     waiting_before = len(progress.pool.waiting)
     written = story.Written()
     if config.mode == "self_play" and t % config.design.every == 0:
-        written = write_generation(progress, world, config, clock)
-        fresh += [slot for slot in written.slots if slot >= 0]
+        written = generation.write(progress, world, config, clock, answer)
+        fresh += [slot for slot in written.slots + written.repaired_slots if slot >= 0]
     rng = seeds.stream(config.seed, "pool", t)
     must = pool.unplayed(progress.pool, t)
     slots = pool.draw(progress.pool, config.rollout.environments, config.pool, rng, must)
     with clock.stage("hint"):
         hint_refusals = write_hints(slots, progress, world, config)
-    table = [progress.pool.environments[slot] for slot in slots]
+    table, levels = lay_table(slots, progress, config, rng)
     with clock.stage("rollout"):
         played = play(table, progress, world, config)
+    window.note(progress.windows, table, levels, played.episodes, config.window)
     with clock.stage("batch"):
         due = pool.due(progress.pool, t, last=t + 1 == config.iterations)
-        for row, share in played.leaks_N.items():
-            progress.pool.leak_P[slots[row]] = max(progress.pool.leak_P[slots[row]], share)
+        blind_N = note_play(progress.pool, slots, played)
+        paused = config.design.frozen or "pause" in answer.standing
         made = batch.build(
             played.episodes,
-            [credit_of(waiting, progress.pool, config) for waiting in due],
+            [credit_of(waiting, progress.pool, config, paused) for waiting in due],
             slots=slots,
-            fresh={p: skill_index(progress.pool.environments[p]) for p in fresh},
+            fresh={p: skill_index(pool.environment(progress.pool, p)) for p in fresh},
             pool_slots=config.pool.slots,
             shape=table_shape(config),
             config=config.batch,
@@ -142,123 +174,64 @@ def iterate(progress: Progress, world: machine.Machine, config: settings.RunConf
         )  # fmt: skip
         report = jax.device_get(on_device)
     masked += ledger.check_update(made.counts, report)
+    settle(progress, report, due, config)
+    ledger.check_waiting(waiting_before, len(written.drafts), len(due), len(progress.pool.waiting))
+    told = story.Told(
+        written=written, played=played, hint_refusals=hint_refusals, made=made, masked=masked,
+        report=report, table=table, due=due, pool=progress.pool, clock=clock,
+        programs=world.crew.programs - programs_before, blind_N=blind_N,
+    )  # fmt: skip
+    progress.iteration = t + 1
+    named = story.metrics(told, progress.totals)
+    progress.health = safeguards.watch(progress.health, named, config.safeguards)
+    named |= safeguards.figures(progress.health, answer)
+    notice = safeguards.notice(progress.health, config.safeguards)
+    return Step(metrics=named, sample=story.sample(told, t), notice=notice)
+
+
+def lay_table(slots, progress, config, rng) -> tuple[list[records.Environment], list[int]]:
+    """Look up what plays next; give the level of each row too where levels follow a window."""
+    table = [pool.environment(progress.pool, slot) for slot in slots]
+    if not config.window.on:
+        return table, []
+    seed_files = library.load(config.seed_environments, (config.setting,), ("train",))
+    return window.turn(table, progress.windows, seed_files, config.window, rng)
+
+
+def settle(progress, report, due: list[pool.Waiting], config: settings.RunConfig) -> None:
+    """Bring what the update found back to the host, and let go of the drafts it credited."""
+    retire_P = report["retire_P"] > 0
     pool.settle(
         progress.pool,
         report["win_rate_P"],
         report["regret_P"],
         report["draw_score_P"],
-        report["retire_P"] > 0 if config.mode == "self_play" else np.zeros(config.pool.slots),
+        retire_P if config.mode == "self_play" else np.zeros(config.pool.slots),
     )
     pool.release(progress.pool, due)
-    ledger.check_waiting(waiting_before, len(written.drafts), len(due), len(progress.pool.waiting))
     progress.quota_Z = [float(x) for x in report["quota_Z"]]
     progress.win_rate_Z = [float(x) for x in report["win_rate_Z"]]
-    told = story.Told(
-        written=written, played=played, hint_refusals=hint_refusals, made=made, masked=masked,
-        report=report, table=table, due=due, pool=progress.pool, clock=clock,
-        programs=world.crew.programs - programs_before,
-    )  # fmt: skip
-    progress.iteration = t + 1
-    return Step(metrics=story.metrics(told, progress.totals), sample=story.sample(told, t))
 
 
-def write_generation(progress, world, config, clock) -> story.Written:
-    """Let the designer write a generation, check it and admit what passed."""
-    t, generation = progress.iteration, progress.generation
-    with clock.stage("design"):
-        drafts = draw_drafts(progress, world, config)
-    with clock.stage("validate"):
-        verdicts = validate.examine(
-            drafts, world.crew, world.domain, config.checks(), known_programs(progress.pool)
-        )
-    environments = [verdict.environment for verdict in verdicts]
-    sound = [environment for environment in environments if environment is not None]
-    admitted = pool.admit(progress.pool, sound, config.pool)
-    placed = {e.uid: slot for e, slot in zip(sound, admitted, strict=True)}
-    slots = [placed.get(draft.uid, -1) for draft in drafts]
-    for draft, verdict, slot in zip(drafts, verdicts, slots, strict=True):
-        progress.pool.waiting.append(
-            pool.Waiting(
-                draft=draft,
-                slot=slot,
-                reason=waiting_reason(verdict, slot),
-                penalty=design.novelty_penalty(
-                    0.0 if verdict.environment is None else verdict.environment.similarity,
-                    config.design,
-                ),
-                due=t + config.design.every - 1,
-            )
-        )
-    unchecked = sum(v.finding is not None and v.finding.reason == validate.INFRA for v in verdicts)
-    refused = len(drafts) - len(sound) - unchecked
-    unplaced = sum(placed[e.uid] < 0 for e in sound)
-    ledger.check_drafts(len(drafts), len(sound), refused, unchecked, unplaced)
-    progress.generation = generation + 1
-    return story.Written(drafts=drafts, verdicts=verdicts, slots=slots)
-
-
-def draw_drafts(progress, world, config) -> list[records.Draft]:
-    """Plan a generation, build its prompts and let the policy write."""
-    rng = seeds.stream(config.seed, "design", progress.iteration)
-    wishes = design.plan(
-        config.design,
-        progress.generation,
-        np.array(progress.quota_Z),
-        np.array(progress.win_rate_Z),
-        records.SKILLS_OF[config.setting],
-    )
-    prompts = []
-    for wish in wishes:
-        passage = world.corpus.next().text if world.corpus else ""
-        positives, negatives = pool.examples(
-            progress.pool, wish.skill, config.design.positives, config.design.negatives, rng
-        )
-        rate = progress.win_rate_Z[records.SKILLS_OF[config.setting].index(wish.skill)]
-        place, variant = tool_use.draw(rng) if config.setting == "tool_use" else ("", "")
-        request = domain.Request(
-            skill=wish.skill,
-            difficulty=wish.difficulty,
-            family=config.design.family,
-            passage=passage,
-            win_rate=None if np.isnan(rate) else rate,
-            world=place,
-            variant=variant,
-            positives=[shown(entry) for entry in positives],
-            negatives=[shown(entry) for entry in negatives],
-        )
-        messages = domain.designer_messages(world.domain, request)
-        prompts.append(world.chat.start(records.DESIGNER, messages))
-    if world.corpus:
-        progress.corpus = world.corpus.state()
-    first = progress.next_uid
-    progress.next_uid += len(wishes)
-    return design.write(
-        wishes,
-        prompts,
-        world.generate(
-            progress.train.params,
-            records.DESIGNER,
-            config.design.temperature,
-            config.design.max_tokens,
-        ),
-        world.text_of,
-        world.domain.program,
-        seeds=seeds.sampling_seeds(rng, len(wishes)),
-        generation=progress.generation,
-        version=progress.iteration,
-        first_uid=first,
-    )
+def note_play(current: pool.Pool, slots: list[int], played: rollout.Played) -> dict:
+    """Keep by slot which hints leaked and which wins were blind; give the latter by row."""
+    for row, share in played.leaks_N.items():
+        current.leak_P[slots[row]] = max(current.leak_P[slots[row]], share)
+    blind_N = figures.blind_wins(played.episodes)
+    for row, (blind, wins) in blind_N.items():
+        current.blind_P[slots[row]] = blind / wins if wins else 0.0
+    return blind_N
 
 
 def write_hints(slots, progress, world, config) -> collections.Counter:
     """Let the policy write the hints that drawn environments lack, where hints are its own."""
     if config.hint.source != "policy" or config.rollout.hinted_plays == 0:
         return collections.Counter()
-    alive = progress.pool.environments
-    lacking = [p for p in slots if alive[p].hint is None and not alive[p].hint_failed]
+    drawn = {p: pool.environment(progress.pool, p) for p in slots}
+    lacking = [p for p, e in drawn.items() if e.hint is None and not e.hint_failed]
     rng = seeds.stream(config.seed, "hint", progress.iteration)
     hinted, refusals = hint.write(
-        [progress.pool.environments[p] for p in lacking],
+        [drawn[p] for p in lacking],
         lambda e: world.chat.start(records.AGENT, domain.hint_messages(world.domain, e.source)),
         world.generate(
             progress.train.params, records.AGENT, config.hint.temperature, config.hint.max_tokens
@@ -268,7 +241,7 @@ def write_hints(slots, progress, world, config) -> collections.Counter:
         config.hint,
     )
     for p, environment in zip(lacking, hinted, strict=True):
-        progress.pool.environments[p] = environment
+        pool.note_hint(progress.pool, p, environment)
     return refusals
 
 
@@ -293,40 +266,21 @@ def play(table, progress, world, config) -> rollout.Played:
     return rollout.play(groups, bound, config.rollout, rng)
 
 
-def known_programs(current: pool.Pool) -> validate.Known:
-    """Fingerprint what pool and memory hold, so that a draft can be told from it."""
-    sources = [e.source for e in current.environments if e is not None]
-    sources += [entry.source for entry in current.memory]
-    trees = [
-        tree for tree in map(programs.parse, sources) if not isinstance(tree, programs.Finding)
-    ]
-    if not trees:
-        return validate.Known()
-    return validate.Known(
-        digests=frozenset(fingerprints.digest(tree) for tree in trees),
-        signatures_PK=np.stack([fingerprints.signature(tree) for tree in trees]),
-    )
-
-
-def waiting_reason(verdict: validate.Verdict, slot: int) -> str:
-    """Name why a draft has no environment in play: "" where it has one."""
-    if verdict.finding is not None:
-        return verdict.finding.reason
-    return "" if slot >= 0 else "unplaced"
-
-
 def credit_of(
-    waiting: pool.Waiting, current: pool.Pool, config: settings.RunConfig
+    waiting: pool.Waiting, current: pool.Pool, config: settings.RunConfig, paused: bool
 ) -> batch.DraftCredit:
     """Turn a waiting draft into its row of the credit table."""
-    leaked = current.leak_P[waiting.slot] if waiting.slot >= 0 else 0.0
+    refused = waiting.reason not in ("", *pool.UNJUDGED)
+    forgotten = refused and not config.design.train_refused
+    leaked = float(current.leak_P[waiting.slot]) if waiting.slot >= 0 else 0.0
     return batch.DraftCredit(
         draft=waiting.draft,
         slot=waiting.slot,
         fixed=design.refusal_reward(waiting.reason, config.design),
         penalty=waiting.penalty + config.design.leak_weight * leaked,
         unchecked=waiting.reason in pool.UNJUDGED,
-        temperature=config.design.temperature,
+        paused=paused or forgotten,
+        temperature=waiting.temperature,
     )
 
 
@@ -336,7 +290,7 @@ def table_shape(config: settings.RunConfig) -> batch.TableShape:
         environments=config.rollout.environments,
         seeds=config.rollout.seeds,
         plays=config.rollout.plays,
-        drafts=max(config.design.drafts, 1),
+        drafts=max(config.design.drafts * config.design.attempts, 1),
     )
 
 
@@ -344,16 +298,6 @@ def planned(table: list, config: settings.RunConfig) -> int:
     """Plays that an iteration asks for."""
     per_seed = config.rollout.plays + config.rollout.hinted_plays
     return len(table) * config.rollout.seeds * per_seed
-
-
-def shown(entry: pool.Memory) -> domain.Example:
-    """Show a remembered environment in a designer prompt."""
-    return domain.Example(
-        source=entry.source,
-        name=f"environment {entry.uid}",
-        win_rate=entry.win_rate,
-        regret=entry.regret,
-    )
 
 
 def skill_index(environment: records.Environment) -> int:

@@ -35,6 +35,11 @@ METRICS = {
     "rollout/zero_spread": "share of (environment, seed) groups whose valid plays return the same",
     "rollout/environment_faults": "share of episodes that the environment broke",
     "rollout/infra_faults": "share of episodes lost to a fault of ours",
+    "rollout/reward_std": "standard deviation of the returns of plain plays",
+    "rollout/all_lost": "share of (environment, seed) groups whose valid plays all fail",
+    "rollout/all_won": "the same, all win",
+    "rollout/reply_tokens_max": "tokens of the longest agent reply",
+    "rollout/blind_wins": "share of wins whose actions win on every seed of their environment",
     "rollout/too_long": "share of episodes whose first prompt left no room to reply",
     # Environments and their designer.
     "env/validity": "share of the drafts judged that passed every check",
@@ -42,6 +47,18 @@ METRICS = {
     "env/regret_se": "standard error of env/regret",
     "env/raw_regret": "the same mean before shrinkage",
     "env/learnable": "share of environments drawn with a win rate in [0.2, 0.8]",
+    "env/easy": "share of environments drawn with a win rate above 0.8",
+    "env/hard": "the same, below 0.2",
+    "env/too_easy": "of the newest generation drawn, share with a win rate above 0.9",
+    "env/unwinnable": "of the newest generation drawn, share won neither with nor without hint",
+    "env/floored_regret": "share of environments with a pair whose estimated regret is 0 or less",
+    "env/penalty": "mean graded penalty of the drafts credited: novelty, faults, leaks",
+    "env/vendi": "Vendi score of a generation's syntax trees over their number, in (0, 1]",
+    "env/vendi_words": "the same of their words",
+    "env/no_programs": "share of the drafts judged that are no program",
+    "env/faulty_drafts": "share of the drafts judged that crash, hang or exhaust a limit",
+    "env/truncated_drafts": "share of drafts that the length limit cut",
+    "env/hint_leaks": "share of hints that tell the answer",
     "env/designer_reward": "mean raw reward of the drafts credited",
     "env/similarity": "mean similarity of accepted drafts to their nearest neighbour, in [0, 1]",
     "env/diversity": "distinct digests among accepted drafts, as a share",
@@ -53,6 +70,8 @@ METRICS = {
     "env/reply_tokens": "mean tokens of a draft",
     "env/skill_*/win_rate": "win rate of plain plays in this skill",
     "env/skill_*/regret": "mean regret in this skill",
+    "env/skill_*/designer_reward": "mean raw reward of the drafts credited in this skill",
+    "env/skill_*/quota": "share of the next drafts by learning progress; see design.skills",
     "env/skill_*/validity": "share of the drafts judged that were accepted in this skill",
     # The policy in both roles.
     "actor/agent_entropy": "mean entropy of the distribution at each trained agent token, nats",
@@ -81,6 +100,10 @@ METRICS = {
     "eval/held_out": "solve rate on families kept out of training",
     "eval/held_out_half_width": "half the 95% interval of eval/held_out",
     "eval/skill_*/solve_rate": "solve rate of held-out families in this skill",
+    # Safeguards; see safeguards.py.
+    "health/state": "0 healthy, 1 warning, 2 collapsed",
+    "health/cause_*": "observations in a row in which this cause holds",
+    "health/answer_*": "1 where this iteration did what the safeguards asked for",
     # Seconds per stage, wall clock.
     "time/iteration": "seconds of the whole iteration",
     "time/*": "seconds in this stage",
@@ -89,6 +112,7 @@ METRICS = {
     "count/accepted": "drafts that became environments",
     "count/refused_*": "drafts refused for this reason",
     "count/unchecked": "drafts that nobody could judge, because the sandbox failed",
+    "count/repaired": "environments from mended drafts, which are played and not trained",
     "count/hint_refused_*": "groups whose hinted plays the gate of hints left out, by reason",
     "count/policy_hint_refused_*": "hints of the policy that the gate refused, by reason",
     "count/episodes": "episodes played to an end",
@@ -272,6 +296,12 @@ def meaning(name: str) -> str:
     near = difflib.get_close_matches(name, METRICS, n=1)
     nearest = f"; the nearest is '{near[0]}'" if near else ""
     raise KeyError(f"'{name}' is no metric{nearest}. Add a line to METRICS in spade_jax/metrics.py")
+
+
+def markdown() -> str:
+    """Write METRICS as a table for people."""
+    rows = [f"| `{name}` | {text} |" for name, text in METRICS.items()]
+    return "\n".join(["| name | meaning |", "|---|---|", *rows]) + "\n"
 
 
 def slug(words: str) -> str:

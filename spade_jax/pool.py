@@ -1,23 +1,23 @@
 """All environments alive, the drafts that wait for credit, and the memory of what was written.
 
 In: environments and refusals of a generation; statistics that the update computed per slot. Out:
-the table of slots to play next, drafts whose credit is due, memory examples for prompts.
-The pool keeps text and identity; numbers per slot live on the device (`curriculum.py`) and are
-mirrored here after each update.
+the table of slots to play next, drafts whose credit is due, memory for prompts.
+Programs lie in the archive, numbers here as arrays by slot, which mirror those on the device
+(`curriculum.py`) after each update: the costliest step is a sort of such an array.
 """
 
 from __future__ import annotations
 
+import base64
 import dataclasses
-import re
+import os
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from spade_jax import records
+from spade_jax import archive, fingerprints, memory, neighbours, records
 
-SNIPPET_CHARACTERS = 2000  # of a program in the public memory file
 UNJUDGED = ("infra", "unplaced")  # reasons of waiting drafts that nobody refused: they are masked
 
 
@@ -48,48 +48,76 @@ class Waiting:
     reason: str  # of the refusal, "" for an environment in play, or one of UNJUDGED
     penalty: float  # graded novelty penalty, known when it was admitted
     due: int  # iteration whose update credits it
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Memory:
-    """What is remembered of an environment after its life."""
-
-    uid: int
-    source: str
-    skill: str
-    generation: int
-    win_rate: float
-    regret: float
+    temperature: float = 1.0  # it was sampled at
 
 
 @dataclasses.dataclass
 class Pool:
-    """Mutable record of the pool; `to_json` and `from_json` carry all of it."""
+    """Mutable record of the pool; `to_json` and `from_json` carry all of it but the programs."""
 
-    environments: list[records.Environment | None]  # by slot
+    archive: archive.Archive
+    number_P: np.ndarray  # int32, of the slot's environment in the archive, -1 for a free slot
+    generation_P: np.ndarray  # int32
+    skill_P: np.ndarray  # uint32, memory.skill_code
+    win_rate_P: np.ndarray  # float32, NaN before the first play
+    regret_P: np.ndarray  # float32
+    score_P: np.ndarray  # float32
+    retired_P: np.ndarray  # bool
+    leak_P: np.ndarray  # float32, share of hints that leaked
+    blind_P: np.ndarray  # float32, share of wins by actions that do not look at the task
+    banned_P: np.ndarray  # bool, retired for good by a safeguard
+    hints: dict[int, tuple[str | None, bool]]  # slot -> hint of the policy, whether it failed
+    memory: memory.Numbers
+    known: neighbours.Neighbours  # of pool and memory, by archive number
     waiting: list[Waiting] = dataclasses.field(default_factory=list)
-    memory: list[Memory] = dataclasses.field(default_factory=list)
-    order: int = 0  # admissions so far
-    admitted: list[int] = dataclasses.field(default_factory=list)  # admission number by slot
-    win_rate_P: list[float] = dataclasses.field(default_factory=list)
-    regret_P: list[float] = dataclasses.field(default_factory=list)
-    score_P: list[float] = dataclasses.field(default_factory=list)
-    retired_P: list[bool] = dataclasses.field(default_factory=list)
-    leak_P: list[float] = dataclasses.field(default_factory=list)  # share of hints that leaked
 
 
-def empty(config: PoolConfig) -> Pool:
-    """Make a pool without environments."""
-    size = config.slots
+_COLUMNS = {  # name -> dtype and value of a free slot
+    "number_P": (np.int32, -1),
+    "generation_P": (np.int32, 0),
+    "skill_P": (np.uint32, 0),
+    "win_rate_P": (np.float32, np.nan),
+    "regret_P": (np.float32, 0.0),
+    "score_P": (np.float32, 0.0),
+    "retired_P": (np.bool_, False),
+    "leak_P": (np.float32, 0.0),
+    "blind_P": (np.float32, 0.0),
+    "banned_P": (np.bool_, False),
+}
+_LOOKED_UP = ("generation_P", "skill_P")  # columns that a checkpoint leaves to the archive
+
+
+def empty(config: PoolConfig, programs: archive.Archive | None = None) -> Pool:
+    """Make a pool without environments, over the archive given or a temporary one."""
     return Pool(
-        environments=[None] * size,
-        admitted=[-1] * size,
-        win_rate_P=[float("nan")] * size,
-        regret_P=[0.0] * size,
-        score_P=[0.0] * size,
-        retired_P=[False] * size,
-        leak_P=[0.0] * size,
+        archive=archive.Archive() if programs is None else programs,
+        hints={},
+        memory=memory.empty(),
+        known=neighbours.Neighbours(),
+        **{name: np.full(config.slots, free, kind) for name, (kind, free) in _COLUMNS.items()},
     )
+
+
+def alive(pool: Pool) -> np.ndarray:
+    """List the slots that hold an environment."""
+    return np.flatnonzero(pool.number_P >= 0)
+
+
+def environment(pool: Pool, slot: int) -> records.Environment | None:
+    """Look up the environment of a slot, with the hint that was written for it."""
+    number = int(pool.number_P[slot])
+    if number < 0:
+        return None
+    found = pool.archive.read(number)
+    if slot in pool.hints:
+        hint, failed = pool.hints[slot]
+        found = dataclasses.replace(found, hint=hint, hint_failed=failed)
+    return found
+
+
+def note_hint(pool: Pool, slot: int, hinted: records.Environment) -> None:
+    """Keep the hint that was written for a slot, or that none could be."""
+    pool.hints[slot] = (hinted.hint, hinted.hint_failed)
 
 
 def admit(pool: Pool, environments: Sequence[records.Environment], config: PoolConfig) -> list[int]:
@@ -101,21 +129,21 @@ def admit(pool: Pool, environments: Sequence[records.Environment], config: PoolC
     Returns:
       the slot of each environment, -1 where none could be had; the environment is then not played.
     """
-    held = {waiting.slot for waiting in pool.waiting}
-    slots = []
-    for environment in environments:
-        slot = _free_slot(pool, held)
-        if slot >= 0:
-            _remember(pool, slot, config)
-            pool.environments[slot] = environment
-            pool.admitted[slot] = pool.order
-            pool.win_rate_P[slot] = float("nan")
-            pool.regret_P[slot], pool.score_P[slot] = 0.0, 1.0
-            pool.retired_P[slot], pool.leak_P[slot] = False, 0.0
-            pool.order += 1
-            held.add(slot)
-        slots.append(slot)
-    return slots
+    slots = _slots_to_give(pool, len(environments))
+    _forget(pool, slots, config)
+    for slot, new in zip(slots, environments, strict=False):
+        number = pool.archive.append(new)
+        neighbours.add(pool.known, number, new.digest, fingerprints.from_text(new.signature))
+        pool.hints.pop(slot, None)
+        row = {
+            "number_P": number,
+            "generation_P": new.generation,
+            "skill_P": memory.skill_code(new.skill),
+            "score_P": 1.0,
+        }
+        for name, (_, free) in _COLUMNS.items():
+            getattr(pool, name)[slot] = row.get(name, free)
+    return slots + [-1] * (len(environments) - len(slots))
 
 
 def draw(
@@ -135,17 +163,17 @@ def draw(
     Returns:
       the slots in rising order, `count` of them or as many as are alive.
     """
-    alive = [p for p, environment in enumerate(pool.environments) if environment is not None]
-    if not alive:
+    living = alive(pool)
+    if not len(living):
         return []
-    count = min(count, len(alive))
-    newest = max(pool.environments[p].generation for p in alive)
-    fresh = [p for p in alive if pool.environments[p].generation == newest]
+    count = min(count, len(living))
+    generation_N = pool.generation_P[living]
+    fresh = living[(generation_N == generation_N.max()) & ~pool.retired_P[living]]
     wanted = round(config.newest_share * count)
-    chosen = [p for p in must if p in alive][:count]
-    more = [p for p in fresh if not pool.retired_P[p] and p not in chosen]
+    chosen = [int(p) for p in must if pool.number_P[p] >= 0][:count]
+    more = fresh[~np.isin(fresh, chosen)]
     chosen += [int(p) for p in rng.permutation(more)[: max(wanted - len(chosen), 0)]]
-    rest = [p for p in alive if p not in set(chosen)]
+    rest = living[~np.isin(living, chosen)]
     return sorted(chosen + _by_rank(pool, rest, count - len(chosen), config.temperature, rng))
 
 
@@ -162,10 +190,10 @@ def unplayed(pool: Pool, iteration: int) -> list[int]:
 
 def settle(pool: Pool, win_rate_P, regret_P, score_P, retired_P) -> None:
     """Mirror what the update computed per slot; a retired slot may go to the next admission."""
-    pool.win_rate_P = [float(value) for value in win_rate_P]
-    pool.regret_P = [float(value) for value in regret_P]
-    pool.score_P = [float(value) for value in score_P]
-    pool.retired_P = [bool(value) for value in retired_P]
+    pool.win_rate_P = np.array(win_rate_P, np.float32)
+    pool.regret_P = np.array(regret_P, np.float32)
+    pool.score_P = np.array(score_P, np.float32)
+    pool.retired_P = np.array(retired_P, np.bool_) | pool.banned_P
 
 
 def due(pool: Pool, iteration: int, last: bool) -> list[Waiting]:
@@ -179,70 +207,70 @@ def release(pool: Pool, credited: Sequence[Waiting]) -> None:
     pool.waiting = [waiting for waiting in pool.waiting if waiting.draft.uid not in gone]
 
 
-def examples(
-    pool: Pool, skill: str, positives: int, negatives: int, rng: np.random.Generator
-) -> tuple[list[Memory], list[Memory]]:
-    """Draw memory examples of a skill: high regret in the learnable band, and too easy or too hard.
-
-    Source: SPADE, public implementation: band [0.15, 0.85], top max(3n, 10) by regret; negatives
-    above 0.9 or below 0.1.
-    """
-    entries = [entry for entry in memory_view(pool) if entry.skill == skill]
-    band = sorted(
-        (entry for entry in entries if 0.15 <= entry.win_rate <= 0.85), key=lambda e: -e.regret
-    )[: max(3 * positives, 10)]
-    outside = [entry for entry in entries if entry.win_rate > 0.9 or entry.win_rate < 0.1]
-    return _some(band, positives, rng), _some(outside, negatives, rng)
-
-
-def memory_view(pool: Pool) -> list[Memory]:
+def memory_view(pool: Pool) -> memory.Numbers:
     """Everything remembered, living environments included, with their newest numbers.
 
     A program is listed once, with the numbers that are newest.
     """
-    living = [
-        _entry(pool, p, environment)
-        for p, environment in enumerate(pool.environments)
-        if environment is not None and not np.isnan(pool.win_rate_P[p])
-    ]
-    return list({entry.source: entry for entry in pool.memory + living}.values())
-
-
-def memory_file(entries: Sequence[Memory]) -> list[dict[str, Any]]:
-    """Write memory as the public implementation's JSON list does, for exact cases: NaN is None."""
-    return [
-        {
-            "game_file": _file_name(entry),
-            "skill": entry.skill,
-            "code_snippet": entry.source[:SNIPPET_CHARACTERS],
-            "actor_win_rate": None if np.isnan(entry.win_rate) else entry.win_rate,
-            "regret": None if np.isnan(entry.regret) else entry.regret,
-            "rollout_id": entry.generation,
-            "metadata": {"uid": entry.uid},
-        }
-        for entry in entries
-    ]
+    played = np.flatnonzero((pool.number_P >= 0) & ~np.isnan(pool.win_rate_P))
+    both = memory.join(pool.memory, _entries(pool, played))
+    if len(pool.known.digests) == len(pool.known.digest_of):
+        return both
+    copies = [numbers for numbers in pool.known.digests.values() if len(numbers) > 1]
+    older = [n for numbers in copies for n in sorted(set(numbers) & {*both.number_H})[:-1]]
+    return memory.select(both, ~np.isin(both.number_H, older))
 
 
 def to_json(pool: Pool) -> dict[str, Any]:
-    """Write the whole pool as JSON-able values."""
-    return dataclasses.asdict(pool)
+    """Write the pool as JSON-able values; programs as the count of those in the archive."""
+    return {
+        "programs": len(pool.archive),
+        "columns": {n: _to_text(getattr(pool, n)) for n in _COLUMNS if n not in _LOOKED_UP},
+        "hints": [[slot, *hint] for slot, hint in sorted(pool.hints.items())],
+        "memory": [
+            _to_text(pool.memory.number_H.astype(np.int32)),
+            _to_text(pool.memory.win_rate_H),
+            _to_text(pool.memory.regret_H),
+        ],
+        "waiting": [dataclasses.asdict(waiting) for waiting in pool.waiting],
+    }
 
 
-def from_json(values: dict[str, Any]) -> Pool:
-    """Read what `to_json` wrote."""
-    fields = dict(values)
-    fields["environments"] = [
-        None if item is None else records.Environment(**item) for item in values["environments"]
-    ]
-    fields["waiting"] = [
-        Waiting(**{**item, "draft": draft_from_json(item["draft"])}) for item in values["waiting"]
-    ]
-    fields["memory"] = [Memory(**item) for item in values["memory"]]
-    fields["win_rate_P"] = [
-        float("nan") if value is None else value for value in values["win_rate_P"]
-    ]
-    return Pool(**fields)
+def from_json(values: dict[str, Any], path: str | os.PathLike) -> Pool:
+    """Read what `to_json` wrote, with the archive at `path`.
+
+    Raises:
+      archive.ArchiveError: programs are missing there.
+    """
+    kept = archive.Archive(path, values["programs"])
+    columns = {
+        name: _from_text(text, _COLUMNS[name][0]) for name, text in values["columns"].items()
+    }
+    kinds = (np.int32, np.float32, np.float32)
+    number_H, *numbers = map(_from_text, values["memory"], kinds)
+    living = np.flatnonzero(columns["number_P"] >= 0)
+    for name in _LOOKED_UP:
+        columns[name] = np.full(len(columns["number_P"]), _COLUMNS[name][1], _COLUMNS[name][0])
+    known, codes = neighbours.Neighbours(), {}
+    slots = dict(zip(columns["number_P"][living].tolist(), living.tolist(), strict=True))
+    for number in sorted({*slots, *number_H.tolist()}):
+        found = kept.read(number)
+        neighbours.add(known, number, found.digest, fingerprints.from_text(found.signature))
+        codes[number] = memory.skill_code(found.skill)
+        if number in slots:
+            columns["generation_P"][slots[number]] = found.generation
+            columns["skill_P"][slots[number]] = codes[number]
+    return Pool(
+        archive=kept,
+        hints={slot: (hint, failed) for slot, hint, failed in values["hints"]},
+        memory=memory.of(number_H, [codes[number] for number in number_H.tolist()], *numbers),
+        known=known,
+        waiting=[
+            Waiting(**{**item, "draft": draft_from_json(item["draft"])})
+            for item in values["waiting"]
+        ],
+        **columns,
+    )
 
 
 def draft_from_json(values: dict[str, Any]) -> records.Draft:
@@ -259,57 +287,59 @@ def draft_from_json(values: dict[str, Any]) -> records.Draft:
     )
 
 
-def _file_name(entry: Memory) -> str:
-    """Name a program as the public implementation does; one from a directory is a seed."""
-    skill = re.sub(r"[^a-z0-9]+", "_", entry.skill.lower()).strip("_")
-    if entry.uid < 0:
-        return f"seed_{-entry.uid:03d}_{skill}.py"
-    return f"game_{entry.generation:05d}_{entry.uid:03d}_{skill}.py"
+def _slots_to_give(pool: Pool, count: int) -> list[int]:
+    """Order the slots that may be given: free ones, retired ones, then the oldest."""
+    kind_P = np.where(pool.number_P < 0, 0, np.where(pool.retired_P, 1, 2))
+    age_P = np.where(kind_P == 0, np.arange(len(kind_P)), pool.number_P)  # in order of admission
+    held = [waiting.slot for waiting in pool.waiting if waiting.slot >= 0]
+    kind_P[held] = 3
+    order = np.lexsort((age_P, kind_P))[:count]
+    return [int(p) for p in order if kind_P[p] < 3]
 
 
-def _free_slot(pool: Pool, held: set[int]) -> int:
-    candidates = [p for p in range(len(pool.environments)) if p not in held]
-    if not candidates:
-        return -1
-    empty_slots = [p for p in candidates if pool.environments[p] is None]
-    if empty_slots:
-        return empty_slots[0]
-    retired = [p for p in candidates if pool.retired_P[p]]
-    return min(retired or candidates, key=lambda p: pool.admitted[p])
-
-
-def _remember(pool: Pool, slot: int, config: PoolConfig) -> None:
-    environment = pool.environments[slot]
-    if environment is None or np.isnan(pool.win_rate_P[slot]):
+def _forget(pool: Pool, slots: list[int], config: PoolConfig) -> None:
+    """Move what leaves these slots to memory, and the oldest entries out of it."""
+    leaving = np.array([p for p in slots if pool.number_P[p] >= 0], int)
+    if not len(leaving):
         return
-    pool.memory.append(_entry(pool, slot, environment))
-    pool.memory = pool.memory[-config.memory :] if config.memory else []
+    played = leaving[~np.isnan(pool.win_rate_P[leaving])]
+    pool.memory = memory.join(pool.memory, _entries(pool, played))
+    excess = max(len(pool.memory) - config.memory, 0)
+    gone = {*pool.number_P[leaving].tolist(), *pool.memory.number_H[:excess].tolist()}
+    pool.memory = memory.select(pool.memory, slice(excess, None))
+    for number in gone - set(pool.memory.number_H[-len(slots) :].tolist()):
+        neighbours.remove(pool.known, number)
 
 
-def _entry(pool: Pool, slot: int, environment: records.Environment) -> Memory:
-    return Memory(
-        uid=environment.uid,
-        source=environment.source,
-        skill=environment.skill,
-        generation=environment.generation,
-        win_rate=pool.win_rate_P[slot],
-        regret=pool.regret_P[slot],
+def _entries(pool: Pool, slots: np.ndarray) -> memory.Numbers:
+    return memory.of(
+        pool.number_P[slots], pool.skill_P[slots], pool.win_rate_P[slots], pool.regret_P[slots]
     )
 
 
-def _by_rank(pool: Pool, slots: list[int], count: int, temperature: float, rng) -> list[int]:
+def _by_rank(pool: Pool, slots: np.ndarray, count: int, temperature: float, rng) -> list[int]:
     """Draw without replacement, p ~ rank^(-1/T): the largest of log p + Gumbel noise.
 
     Works in logarithms, so that a steep draw has no weight of 0. Retired slots come last.
     """
-    order = sorted(slots, key=lambda p: (pool.retired_P[p], -pool.score_P[p], p))
+    order = slots[np.lexsort((-pool.score_P[slots], pool.retired_P[slots]))]
     keys = -np.log(np.arange(1, len(order) + 1)) / temperature + rng.gumbel(size=len(order))
-    retired = np.array([pool.retired_P[p] for p in order], bool)
-    return [order[int(i)] for i in np.lexsort((-keys, retired))[:count]]
+    playing = int((~pool.retired_P[order]).sum())
+    first = order[_largest(keys[:playing], count)]
+    last = order[playing:][_largest(keys[playing:], count - len(first))]
+    return [*first.tolist(), *last.tolist()]
 
 
-def _some(entries: list[Memory], count: int, rng: np.random.Generator) -> list[Memory]:
-    if count <= 0 or not entries:
-        return []
-    picked = rng.choice(len(entries), size=min(count, len(entries)), replace=False)
-    return [entries[int(i)] for i in sorted(picked)]
+def _largest(keys: np.ndarray, count: int) -> np.ndarray:
+    """Give the places of the largest keys."""
+    if count <= 0 or not len(keys):
+        return np.zeros(0, int)
+    return np.argpartition(-keys, min(count, len(keys)) - 1)[:count]
+
+
+def _to_text(values: np.ndarray) -> str:
+    return base64.b64encode(values.tobytes()).decode()
+
+
+def _from_text(text: str, kind: Any) -> np.ndarray:
+    return np.frombuffer(base64.b64decode(text), kind).copy()

@@ -87,6 +87,7 @@ class Environment:
     class_name: str
     digest: str  # hash of the normalised AST
     max_turns: int  # the designer's limit, already capped by the config
+    signature: str = ""  # its MinHash in hexadecimal digits, empty where nobody computed it
     similarity: float = 0.0  # to the nearest member of pool or memory, in [0, 1]
     hint: str | None = None  # written by the policy; None where the program computes it
     hint_failed: bool = False  # the gate refused all that the policy wrote: it is not asked again

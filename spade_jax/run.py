@@ -17,6 +17,8 @@ import jax
 from etils import epath
 
 from spade_jax import (
+    answering,
+    archive,
     checkpoint,
     claim,
     closing,
@@ -30,6 +32,7 @@ from spade_jax import (
     metrics,
     preemption,
     records,
+    safeguards,
     seeds,
     settings,
     supervised,
@@ -40,6 +43,7 @@ from spade_jax.policy import sharding, transformer, weights
 
 RESULTS = "results.json"
 POLICY = "policy.npz"
+PROGRAMS = "programs.jsonl"
 
 
 def run(config: settings.RunConfig, workdir: str, say: Callable[[str], None] = print) -> dict:
@@ -181,9 +185,14 @@ def _warm_start(config, crew, folder: epath.Path, scratch: bool, say):
 def _iterations(config, world: machine.Machine, params, folder, notice, say) -> dict:
     begun = time.monotonic()
     store = checkpoint.Store(folder, config.checkpoint)
-    progress = loop.start(config, world, params)
     if store.steps():
+        progress = loop.start(config, world, params)
         progress = _restore(store, progress, world, say)
+    else:
+        progress = loop.start(config, world, params, archive.Archive(_programs(folder)))
+    healthy = None
+    if safeguards.may_roll_back(config.safeguards):
+        healthy = checkpoint.Store(folder / "healthy", checkpoint.CheckpointConfig())
     writer = metrics.MetricWriter(folder, resume_step=progress.iteration - 1)
     compiled = 0
     if not progress.evaluations:
@@ -191,7 +200,11 @@ def _iterations(config, world: machine.Machine, params, folder, notice, say) -> 
         notice.release()
         store.save(progress.iteration, progress.train, loop.to_host(progress))
     while progress.iteration < config.iterations and config.mode != "supervised":
+        answer = safeguards.answer(progress.health, config.safeguards)
+        if undone := answering.roll_back(progress, healthy, answer):
+            say(f"safeguards: {undone}")
         step = _iterate(progress, world, config, store, notice)
+        answering.keep_healthy(progress, healthy, config)
         done = progress.iteration
         named = dict(step.metrics)
         if _due(config, done):
@@ -202,6 +215,8 @@ def _iterations(config, world: machine.Machine, params, folder, notice, say) -> 
         compiled = len(world.sampler.shapes)
         writer.write(done - 1, named, step.sample)
         say(metrics.progress_line(done - 1, config.iterations, time.monotonic() - begun, named))
+        if step.notice:
+            say(f"safeguards: {step.notice}")
         ledger.check_steps(int(progress.totals["skipped_in_a_row"]))
         last = done == config.iterations
         if done % config.checkpoint.every == 0 or last or notice.received:
@@ -234,11 +249,17 @@ def _iterate(progress, world, config, store: checkpoint.Store, notice) -> loop.S
 
 def _restore(store: checkpoint.Store, progress: loop.Progress, world, say) -> loop.Progress:
     _, train, host = store.restore_newest(progress.train, say)
-    progress = loop.from_host(train, host)
+    progress = loop.from_host(train, host, _programs(store.folder.parent))
     if world.corpus is not None and progress.corpus is not None:
         world.corpus.restore(progress.corpus)
     say(f"restored iteration {progress.iteration} from {store.folder}")
     return progress
+
+
+def _programs(folder: epath.Path) -> epath.Path:
+    """Name the file of programs; hosts beside the first keep copies of their own."""
+    index = jax.process_index()
+    return folder / (f"programs.{index}.jsonl" if index else PROGRAMS)
 
 
 def _due(config: settings.RunConfig, done: int) -> bool:

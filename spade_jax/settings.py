@@ -16,8 +16,10 @@ from spade_jax import (
     lessons,
     pool,
     rollout,
+    safeguards,
     supervised,
     validate,
+    window,
 )
 from spade_jax.policy import transformer
 
@@ -146,6 +148,8 @@ class RunConfig:
     rollout: rollout.RolloutConfig = rollout.RolloutConfig()
     batch: batch.BatchConfig = batch.BatchConfig()
     curriculum: curriculum.CurriculumConfig = curriculum.CurriculumConfig()
+    safeguards: safeguards.SafeguardsConfig = safeguards.SafeguardsConfig()
+    window: window.WindowConfig = window.WindowConfig()
     learn: learn.LearnConfig = learn.LearnConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     checkpoint: checkpoint.CheckpointConfig = checkpoint.CheckpointConfig()
@@ -159,6 +163,11 @@ class RunConfig:
             raise ValueError(
                 f"learn.credit.interval={credit.interval} and design.every={self.design.every} "
                 "both say how long a generation lives; set the first to 0, which takes the second."
+            )
+        if self.window.on and self.mode != "fixed_pool":
+            raise ValueError(
+                f"window.on with mode={self.mode!r}: levels belong to seed environments. Set "
+                "mode='fixed_pool', or window.on=False."
             )
         if self.mode != "supervised":
             self._check_rows()

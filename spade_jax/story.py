@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from spade_jax import batch, records, rollout, validate
+from spade_jax import batch, figures, memory, records, rollout, validate
 from spade_jax import metrics as metric_files
 from spade_jax import pool as pools
 
@@ -43,6 +43,8 @@ class Written:
     drafts: list[records.Draft] = dataclasses.field(default_factory=list)
     verdicts: list[validate.Verdict] = dataclasses.field(default_factory=list)  # one per draft
     slots: list[int] = dataclasses.field(default_factory=list)  # of each draft, -1 without one
+    repaired: list[records.Environment] = dataclasses.field(default_factory=list)  # not trained
+    repaired_slots: list[int] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,11 +62,20 @@ class Told:
     pool: pools.Pool
     clock: Clock
     programs: int  # sandbox processes that the iteration started
+    blind_N: dict[int, tuple[int, int]] = dataclasses.field(default_factory=dict)
+    # row of the table -> (blind wins, wins); see `figures.blind_wins`
 
 
 def metrics(told: Told, totals: dict[str, float]) -> records.Metrics:
     """Name every figure of the iteration; running totals are moved forward in `totals`."""
     named = _play(told) | _environments(told) | _skills(told) | _update(told) | _counts(told)
+    newest = max((e.generation for e in told.table), default=-1)
+    named |= figures.of_drafts(told.written.drafts, told.written.verdicts)
+    named |= figures.of_table(told.table, told.report, newest)
+    named |= figures.of_play(told.played, told.blind_N)
+    skills = records.SKILLS_OF[told.table[0].setting] if told.table else ()
+    if skills:
+        named |= figures.of_credit(told.report, len(told.table), skills, told.due)
     named["time/iteration"] = time.monotonic() - told.clock.begun
     for stage, seconds in told.clock.seconds.items():
         named[f"time/{stage}"] = seconds
@@ -138,7 +149,7 @@ def _play(told: Told) -> records.Metrics:
         named["rollout/turns"] = float(np.mean([len(e.turns) for e in plain]))
         replies = [len(turn.reply.ids) for e in plain for turn in e.turns]
         named["rollout/reply_tokens"] = float(np.mean(replies)) if replies else 0.0
-        named["rollout/zero_spread"] = _zero_spread(plain)
+    named |= figures.of_groups(plain)
     if everything:
         faults = collections.Counter(e.fault for e in everything)
         named["rollout/truncated"] = float(np.mean([e.truncated for e in everything]))
@@ -146,14 +157,6 @@ def _play(told: Told) -> records.Metrics:
         named["rollout/infra_faults"] = faults["infra"] / len(everything)
         named["rollout/too_long"] = faults["too_long"] / len(everything)
     return named
-
-
-def _zero_spread(plain: list[records.Episode]) -> float:
-    """Share of groups whose valid plays, which are given, all have one return."""
-    groups = collections.defaultdict(set)
-    for e in plain:
-        groups[e.environment, e.seed_index].add(e.value)
-    return float(np.mean([len(values) == 1 for values in groups.values()]))
 
 
 def _environments(told: Told) -> records.Metrics:
@@ -171,11 +174,12 @@ def _environments(told: Told) -> records.Metrics:
     paid = report["designer_paid_M"] > 0
     if paid.any():
         named["env/designer_reward"] = float(report["designer_raw_M"][paid].mean())
-    alive = [e for e in told.pool.environments if e is not None]
+    alive = pools.alive(told.pool)
     named["env/pool_size"] = len(alive)
-    spread = collections.Counter(e.skill for e in alive)
-    skills = records.SKILLS_OF[alive[0].setting] if alive else records.SKILLS
-    named["env/skill_entropy"] = entropy([spread[skill] for skill in skills])
+    codes = told.pool.skill_P[alive].tolist()
+    first = pools.environment(told.pool, int(alive[0])) if len(alive) else None
+    skills = records.SKILLS_OF[first.setting] if first else records.SKILLS
+    named["env/skill_entropy"] = entropy([codes.count(memory.skill_code(s)) for s in skills])
     drafts, verdicts = told.written.drafts, told.written.verdicts
     if drafts:
         sound = [v.environment for v in verdicts if v.environment is not None]
@@ -262,6 +266,7 @@ def _counts(told: Told) -> records.Metrics:
     named: records.Metrics = {
         "count/drafts": len(drafts),
         "count/accepted": sum(v.environment is not None for v in verdicts),
+        "count/repaired": len(told.written.repaired),
         "count/episodes": len(told.played.episodes),
         "count/programs": told.programs,
         "count/generated": told.made.counts["generated"],

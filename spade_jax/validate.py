@@ -17,7 +17,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from sandbox import records as sandbox_records
-from spade_jax import casting, checks, fingerprints, players, programs, records, trial
+from spade_jax import (
+    casting,
+    checks,
+    fingerprints,
+    neighbours,
+    players,
+    programs,
+    records,
+    trial,
+)
 from spade_jax.domains import domain as domain_lib
 
 INFRA = trial.INFRA
@@ -103,16 +112,6 @@ class ValidateConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Known:
-    """Programs of pool and memory, to tell what is new."""
-
-    digests: frozenset[str] = frozenset()
-    signatures_PK: np.ndarray = dataclasses.field(
-        default_factory=lambda: np.zeros((0, fingerprints.PERMUTATIONS), np.uint32)
-    )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Verdict:
     """What came of one draft, check by check."""
 
@@ -136,7 +135,7 @@ def validate(
     crew,
     domain: domain_lib.Domain,
     config: ValidateConfig,
-    known: Known | None = None,
+    known: neighbours.Neighbours | None = None,
 ) -> list[records.Environment | records.Refusal]:
     """Turn drafts into environments or refusals, in the order of the drafts.
 
@@ -163,18 +162,19 @@ def examine(
     crew,
     domain: domain_lib.Domain,
     config: ValidateConfig,
-    known: Known | None = None,
+    known: neighbours.Neighbours | None = None,
 ) -> list[Verdict]:
     """Judge drafts; like `validate`, with the outcome of every check."""
-    known = known or Known()
+    known = known or neighbours.Neighbours()
     read_M = [read(draft, domain, config) for draft in drafts]
     candidates = [found for found in read_M if isinstance(found, _Candidate)]
     outcomes = _run(candidates, crew, domain, config, known)
-    taken, accepted, verdicts = set(known.digests), [], []
+    taken, accepted, verdicts = set(), [], []
     for draft, found in zip(drafts, read_M, strict=True):
         outcome = found
         if isinstance(found, _Candidate):
-            copied = found.digest in taken and "duplicate" not in config.off
+            there = found.digest in taken or found.digest in known.digests
+            copied = there and "duplicate" not in config.off
             outcome = _copied(found) if copied else outcomes[found.source]
         if isinstance(outcome, programs.Finding):
             verdicts.append(_refused(draft, outcome, config))
@@ -207,14 +207,15 @@ def read(
     )
 
 
-def _run(candidates, crew, domain, config: ValidateConfig, known: Known) -> dict:
+def _run(candidates, crew, domain, config: ValidateConfig, known: neighbours.Neighbours) -> dict:
     """Run each distinct program once; gives source -> what came of it.
 
     Of programs with one digest the first runs alone: where it is accepted, the others are copies of
     it and need not run. Nothing that is known already runs.
     """
     outcomes: dict[str, trial.Play | programs.Finding] = {}
-    settled = set() if "duplicate" in config.off else set(known.digests)
+    written = {candidate.digest for candidate in candidates}
+    settled = set() if "duplicate" in config.off else written & known.digests.keys()
     with concurrent.futures.ThreadPoolExecutor(max_workers=config.concurrency) as pool:
         for first_only in (True, False):
             wave: dict[str, _Candidate] = {}
@@ -346,7 +347,7 @@ def _degenerate(session, cast, domain, config: ValidateConfig, seeds) -> program
 def _accepted(
     candidate: _Candidate, draft: records.Draft, play: trial.Play, domain, config, known, accepted
 ) -> Verdict:
-    near = fingerprints.similarity(candidate.signature_K, known.signatures_PK).max(initial=0.0)
+    near = neighbours.nearest(known, candidate.signature_K)
     if accepted:
         mates_MK = np.stack([other.signature_K for other in accepted])
         near = max(near, fingerprints.similarity(candidate.signature_K, mates_MK).max())
@@ -359,6 +360,7 @@ def _accepted(
         generation=draft.generation,
         class_name=play.class_name,
         digest=candidate.digest,
+        signature=fingerprints.to_text(candidate.signature_K),
         max_turns=play.max_turns,
         similarity=float(near),
     )

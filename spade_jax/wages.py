@@ -38,7 +38,7 @@ def pay(
     )
     raw_M, paid_M, penalty_M = designer_rewards(start, after, batch, config)
     skills = len(records.SKILLS)
-    designer_M = credit.centre_by_skill(raw_M, batch.skill_M, paid_M, skills)
+    designer_M = credit.centre_by_skill(raw_M, batch.skill_M, paid_M, skills, config.lonely)
 
     own_Q = batch.roles_Q == records.DESIGNER
     draft_Q = jnp.where(own_Q, batch.index_Q, 0)

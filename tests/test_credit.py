@@ -267,6 +267,12 @@ def test_shrinking_keeps_a_clear_signal():
     close(credit.shrink(regret), [0.8 * 0.31 / 0.32, 0.0, 0.0])
 
 
+def test_a_pool_of_equal_regrets_keeps_them():
+    # 3 times .3, errors .1: tau^2 = .09 - .01 = .08, factor .08 / .09. Nothing is drawn to the mean
+    regret = credit.Regret(jnp.full(3, 0.3), jnp.full(3, 0.1), jnp.full(3, True))
+    close(credit.shrink(regret), [0.3 * 8 / 9] * 3)
+
+
 def test_shrinking_one_environment_or_none_gives_zero():
     one = credit.Regret(jnp.array([0.8]), jnp.array([0.1]), jnp.array([True]))
     none = credit.Regret(jnp.array([0.8]), jnp.array([0.0]), jnp.array([False]))
@@ -332,8 +338,23 @@ def test_centring_is_per_skill_and_global_for_a_lonely_draft():
     close(value, [0.5, -0.5, -0.2, 0.0])
 
 
+def test_a_lonely_draft_earns_nothing_where_its_own_mean_is_taken():
+    raw, skill = jnp.array([1.0, 0.0, 0.2]), jnp.array([0, 0, 1])
+    value = credit.centre_by_skill(raw, skill, jnp.full(3, True), 3, lonely="own")
+    close(value, [0.5, -0.5, 0.0])
+
+
+# Variance of 1, 0 is 1/4: bonus 1; of .5, .5 it is 0: exp(-1/16 / .02) = 0.043937. Distances from
+# an expected .5 are 0.
+def test_learning_potential_may_add_the_variance_bonus():
+    config = credit.CreditConfig(variant="learning_potential", variance_weight=0.5)
+    raw = credit.designer_raw(life([[[1, 0]], [[0.5, 0.5]]], expected=0.5), config)
+    close(raw, [0.5, 0.5 * 0.043937])
+
+
 @pytest.mark.parametrize(
-    "setting", [{"std": "x"}, {"variant": "x"}, {"plateau_low": 0.7}, {"regret_scale": 0.0}]
+    "setting",
+    [{"lonely": "x"}, {"std": "x"}, {"variant": "x"}, {"plateau_low": 0.7}, {"regret_scale": 0.0}],
 )
 def test_bad_settings_raise(setting):
     with pytest.raises(ValueError, match="credit."):

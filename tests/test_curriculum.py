@@ -61,6 +61,20 @@ def test_fold_counts_by_slot_and_arm():
     close(state.visits_P, [0, 1, 0])
 
 
+def test_regret_may_be_that_of_the_first_pair_alone():
+    # gaps 1 - 1/2, then 1 - 0: the mean over the life is .75, the first is .5
+    config = dataclasses.replace(CONFIG, regret_from="first")
+    means = {}
+    for name, chosen in (("life", CONFIG), ("first", config)):
+        state = pool(0)
+        for plain in ([1, 0], [0, 0]):
+            slots, returns, valid, faults = table({0: (plain, [1, 1], 0)})
+            regret = credit.paired_regret(returns, valid)
+            state = curriculum.fold(state, slots, returns, valid, faults, regret, chosen)
+        means[name] = float(curriculum.regret_of(state).mean_N[0])
+    assert means == pytest.approx({"life": 0.75, "first": 0.5})
+
+
 def test_padding_rows_touch_no_slot():
     slots, *rest = table({0: ([1, 1], [1, 1], 1)})
     after = fold_table(pool(0, 1), np.full_like(slots, -1), *rest)

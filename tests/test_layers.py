@@ -25,7 +25,7 @@ LAYERS = {
         *("credit", "advantages", "curriculum", "objectives", "wages", "learn"),
     ),
     "corridors": (
-        *("settings", "machine", "ledger", "story"),
+        *("settings", "machine", "ledger", "story", "figures", "generation", "answering"),
         *("warmstart", "loop", "evaluate", "run", "closing"),
         *("suites", "jobs"),
     ),

@@ -180,3 +180,8 @@ def test_progress_line_reads_well():
         " 3/15  1:15  valid 75% (6/8)  win 41%  regret +0.031 ± 0.011  learnable 50%  "
         "held-out 31% ± 2.5  [design 3.2 rollout 8.0 s]"
     )
+
+
+def test_the_table_for_people_is_the_one_in_the_code():
+    text = pathlib.Path(metrics.__file__).with_name("METRICS.md").read_text()
+    assert text.endswith(metrics.markdown()), "write it anew from metrics.markdown()"

@@ -3,14 +3,13 @@
 import collections
 import dataclasses
 import json
-import math
 import pathlib
 
 import fakes
 import numpy as np
 import pytest
 
-from spade_jax import pool, records
+from spade_jax import archive, memory, pool, records
 
 CASES = json.loads((pathlib.Path(__file__).parent / "data" / "cases.json").read_text())
 NAN = float("nan")
@@ -18,6 +17,19 @@ NAN = float("nan")
 
 def waiting(uid, slot, due=0, reason=""):
     return pool.Waiting(draft=fakes.draft(uid), slot=slot, reason=reason, penalty=0.0, due=due)
+
+
+def uids(made):
+    return [pool.environment(made, int(p)).uid for p in pool.alive(made)]
+
+
+def examples(made, skill, positives, negatives, rng):
+    found = memory.candidates(pool.memory_view(made), skill, positives)
+    return memory.examples(found, positives, negatives, rng, made.archive.read)
+
+
+def view(made):
+    return memory.remembered(pool.memory_view(made), made.archive.read)
 
 
 def filled(config, *, generations=None, win_rates=None, scores=None, retired=None, **changes):
@@ -41,8 +53,8 @@ def test_admission_takes_a_free_slot_then_a_retired_one_then_the_oldest():
     pool.settle(made, [0.5, 0.5, NAN], [0.0] * 3, [0.0] * 3, [False, True, False])
     # 2 is free; 1 is retired; of 0 and those just given none but 0 may go; then all are taken.
     assert pool.admit(made, [fakes.environment(n) for n in range(2, 6)], config) == [2, 1, 0, -1]
-    assert [e.uid for e in made.environments] == [4, 3, 2]
-    assert not any(made.retired_P) and all(map(math.isnan, made.win_rate_P))
+    assert uids(made) == [4, 3, 2]
+    assert not made.retired_P.any() and np.isnan(made.win_rate_P).all()
 
 
 def test_the_oldest_goes_first_whatever_its_slot():
@@ -59,7 +71,7 @@ def test_admission_never_takes_a_slot_whose_draft_waits():
     made = filled(config, retired=[True, False, False])
     made.waiting = [waiting(0, 0), waiting(1, 1), waiting(9, -1, reason="syntax")]
     assert pool.admit(made, [fakes.environment(7), fakes.environment(8)], config) == [2, -1]
-    assert [e.uid for e in made.environments] == [0, 1, 7]
+    assert uids(made) == [0, 1, 7]
     pool.release(made, [made.waiting[0]])
     assert [w.draft.uid for w in made.waiting] == [1, 9]
     assert pool.admit(made, [fakes.environment(8)], config) == [0]
@@ -162,29 +174,30 @@ def memory_case():
 def test_memory_keeps_the_newest_and_offers_the_cases_candidates():
     case = memory_case()
     expected, made = case["expected"], remembered(case)
-    assert [file_of(entry) for entry in pool.memory_view(made)] == expected["kept"]
+    assert [file_of(entry) for entry in view(made)] == expected["kept"]
     skill, rng = case["input"]["skill"], np.random.default_rng(0)
-    positives, negatives = pool.examples(made, skill, 9, 9, rng)
+    positives, negatives = examples(made, skill, 9, 9, rng)
     assert sorted(map(file_of, positives)) == expected["positive_candidates"]
     assert sorted(map(file_of, negatives)) == expected["negative_candidates"]
-    assert pool.examples(made, "another", 9, 9, rng) == ([], [])
+    assert examples(made, "another", 9, 9, rng) == ([], [])
 
 
 def test_the_memory_file_has_the_public_keys_and_a_cut_program():
     case = memory_case()
-    written = pool.memory_file(pool.memory_view(remembered(case)))
+    written = memory.public_file(view(remembered(case)))
     assert [list(item) for item in written] == [case["expected"]["record_keys"]] * 5
     assert {len(item["code_snippet"]) for item in written} == {case["expected"]["snippet_length"]}
-    assert [item["actor_win_rate"] for item in written] == [0.95, 0.15, 0.85, 0.86, 0.3]
+    rates = [item["actor_win_rate"] for item in written]
+    assert rates == pytest.approx([0.95, 0.15, 0.85, 0.86, 0.3])
     assert written[0]["game_file"] == "game_00000_002_logic.py"
     assert json.loads(json.dumps(written, allow_nan=False)) == written
 
 
 def test_a_seed_environment_has_a_name_of_its_own_and_nan_becomes_null():
-    entry = pool.Memory(
+    entry = memory.Remembered(
         uid=-4, source="x", skill="Causal Inference", generation=-1, win_rate=NAN, regret=NAN
     )
-    (written,) = pool.memory_file([entry])
+    (written,) = memory.public_file([entry])
     assert written["game_file"] == "seed_004_causal_inference.py"
     assert written["actor_win_rate"] is None and written["regret"] is None
 
@@ -198,16 +211,16 @@ def test_a_seed_environment_has_a_name_of_its_own_and_nan_becomes_null():
 def test_candidates_at_the_edges_of_the_bands(win_rate, kind):
     config = pool.PoolConfig(slots=1)
     made = filled(config, win_rates=[win_rate])
-    found = pool.examples(made, records.SKILLS[0], 1, 1, np.random.default_rng(0))
+    found = examples(made, records.SKILLS[0], 1, 1, np.random.default_rng(0))
     assert (bool(found[0]), bool(found[1])) == (kind == "positive", kind == "negative")
 
 
 def test_positives_come_from_the_best_by_regret():
     config = pool.PoolConfig(slots=30)
     made = filled(config)
-    made.regret_P = [float(p) for p in range(30)]
+    made.regret_P = np.arange(30, dtype=np.float32)
     rng = np.random.default_rng(0)
-    drawn = [pool.examples(made, records.SKILLS[0], 2, 0, rng) for _ in range(200)]
+    drawn = [examples(made, records.SKILLS[0], 2, 0, rng) for _ in range(200)]
     assert {entry.uid for found, _ in drawn for entry in found} == set(range(20, 30))
     assert all(len({entry.uid for entry in found}) == 2 for found, _ in drawn)
     assert all(negatives == [] for _, negatives in drawn)
@@ -216,41 +229,78 @@ def test_positives_come_from_the_best_by_regret():
 def test_memory_follows_the_newest_numbers_and_lists_a_program_once():
     config = pool.PoolConfig(slots=2)
     made = filled(config)
-    pool.admit(made, [fakes.environment(9, source=made.environments[0].source)], config)
-    pool.settle(made, [0.3, 0.6], [0.0, 0.0], [0.0, 0.0], [False, False])
-    view = pool.memory_view(made)
-    assert sorted((entry.uid, entry.win_rate) for entry in view) == [(1, 0.6), (9, 0.3)]
-    assert [entry.uid for entry in made.memory] == [0]
+    copied = fakes.environment(9, digest=fakes.environment(0).digest)
+    pool.admit(made, [copied], config)
+    pool.settle(made, [0.25, 0.5], [0.0, 0.0], [0.0, 0.0], [False, False])
+    assert sorted((entry.uid, entry.win_rate) for entry in view(made)) == [(1, 0.5), (9, 0.25)]
+    assert [made.archive.read(n).uid for n in made.memory.number_H] == [0]
 
 
 def test_no_memory_is_kept_where_none_is_wanted():
     config = pool.PoolConfig(slots=1, memory=0)
     made = filled(config)
     pool.admit(made, [fakes.environment(9)], config)
-    assert made.memory == [] and pool.memory_view(made) == []
+    assert len(made.memory) == 0 and view(made) == []
+    assert set(made.known.digest_of) == {1}
 
 
-def test_the_pool_survives_a_checkpoint_whole():
+def test_what_left_pool_and_memory_is_no_longer_known():
+    config = pool.PoolConfig(slots=2, memory=1)
+    made = filled(config)
+    pool.admit(made, [fakes.environment(7), fakes.environment(8)], config)
+    # 0 and 1 left the pool together, memory holds one: the later of them.
+    assert [made.archive.read(n).uid for n in made.memory.number_H] == [1]
+    assert sorted(made.known.digests) == sorted(fakes.environment(n).digest for n in (1, 7, 8))
+    pool.admit(made, [fakes.environment(9)], config)  # takes the slot of 7, which nobody played
+    assert sorted(made.known.digests) == sorted(fakes.environment(n).digest for n in (1, 8, 9))
+
+
+def saved(tmp_path):
     config = pool.PoolConfig(slots=3)
-    made = filled(config, win_rates=[0.5, NAN, 0.25])
+    path = tmp_path / "programs.jsonl"
+    made = pool.empty(config, archive.Archive(path))
+    pool.admit(made, [fakes.environment(n) for n in range(3)], config)
+    pool.settle(made, [0.5, NAN, 0.25], [0.1] * 3, [0.0] * 3, [False] * 3)
     pool.admit(made, [fakes.environment(7, hint="add", similarity=0.5)], config)
+    pool.note_hint(made, 2, fakes.environment(2, hint="subtract"))
     made.waiting = [waiting(7, 0, due=3), waiting(8, -1, due=3, reason="syntax")]
+    return config, path, made
+
+
+def test_the_pool_survives_a_checkpoint_whole(tmp_path):
+    config, path, made = saved(tmp_path)
     text = json.dumps(pool.to_json(made))
-    again = pool.from_json(json.loads(text))
+    again = pool.from_json(json.loads(text), path)
     assert json.dumps(pool.to_json(again)) == text
-    assert again.environments == made.environments and again.waiting == made.waiting
-    assert again.memory == made.memory and again.admitted == made.admitted
-    assert math.isnan(again.win_rate_P[0]) and math.isnan(again.win_rate_P[1])
+    found = [[pool.environment(one, p) for p in range(3)] for one in (made, again)]
+    assert found[0] == found[1] and found[0][2].hint == "subtract"
+    assert again.waiting == made.waiting and view(again) == view(made)
+    assert again.known.digests == made.known.digests
+    assert np.isnan(again.win_rate_P[:2]).all()
     admitted = [pool.admit(one, [fakes.environment(9)], config) for one in (made, again)]
     assert admitted == [[1], [1]]
     draws = [pool.draw(one, 2, config, np.random.default_rng(0)) for one in (made, again)]
     assert draws[0] == draws[1]
 
 
-def test_a_pool_written_without_nan_reads_null_as_unknown():
-    made = filled(pool.PoolConfig(slots=1))
-    values = pool.to_json(made) | {"win_rate_P": [None]}
-    assert math.isnan(pool.from_json(values).win_rate_P[0])
+def test_a_continued_pool_cuts_off_programs_written_after_its_checkpoint(tmp_path):
+    config, path, made = saved(tmp_path)
+    values, size = pool.to_json(made), path.stat().st_size
+    pool.admit(made, [fakes.environment(50, class_name="Lost")], config)
+    longer = path.stat().st_size
+    reader = pool.from_json(values, path)
+    assert [pool.environment(reader, 0).uid] == [7] and path.stat().st_size == longer > size
+    pool.admit(reader, [fakes.environment(51)], config)
+    assert b"Lost" not in path.read_bytes()
+    assert [json.loads(line)["uid"] for line in path.read_text().splitlines()] == [0, 1, 2, 7, 51]
+
+
+def test_a_checkpoint_whose_programs_are_missing_says_so(tmp_path):
+    _, path, made = saved(tmp_path)
+    values = pool.to_json(made)
+    path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(archive.ArchiveError, match="holds 3 whole programs, the checkpoint count"):
+        pool.from_json(values, path)
 
 
 @pytest.mark.parametrize(

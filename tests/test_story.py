@@ -37,8 +37,10 @@ REPORT = {
     "shrunk_N": np.array([0.25, 0.0, 0.0, 0.0]),
     "regret_se_N": np.array([0.3, 0.0, 0.0, 0.0]),
     "paired_N": np.array([1.0, 0.0, 0.0, 1.0]),
-    "designer_paid_M": np.array([1.0, 1.0, 0.0]),
-    "designer_raw_M": np.array([0.5, -0.5, 9.0]),
+    "designer_paid_M": np.array([1.0, 1.0, 0.0, 0.0]),
+    "designer_raw_M": np.array([0.5, -0.5, 9.0, 0.0]),
+    "designer_penalty_M": np.array([0.0, 0.25, 0.0, 0.0]),
+    "quota_Z": np.full(6, 1 / 6),
     "tokens_2": np.array([30.0, 10.0]),
     **{
         name: np.array([0.1, 0.5])

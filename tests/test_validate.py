@@ -6,12 +6,11 @@ import pathlib
 import re
 
 import broken_programs
-import numpy as np
 import pytest
 
 from sandbox import crew as crew_lib
 from sandbox import records as sandbox_records
-from spade_jax import domains, fingerprints, programs, records, seed_files, validate
+from spade_jax import domains, fingerprints, neighbours, programs, records, seed_files, validate
 
 SEED_FOLDER = pathlib.Path(__file__).parents[1] / "experiments" / "seed_environments"
 QUICK = validate.ValidateConfig(wall_seconds=6.0)
@@ -123,10 +122,8 @@ def test_many_copies_of_one_broken_program_run_once(crew):
 
 def test_pool_members_make_duplicates_without_running_anything():
     tree = programs.parse(broken_programs.COMPACT)
-    known = validate.Known(
-        digests=frozenset([fingerprints.digest(tree)]),
-        signatures_PK=fingerprints.signature(tree)[None],
-    )
+    known = neighbours.Neighbours()
+    neighbours.add(known, 0, fingerprints.digest(tree), fingerprints.signature(tree))
     (found,) = validate.validate(
         [draft(broken_programs.COMPACT)], None, domains.get("compact"), QUICK, known
     )
@@ -235,8 +232,3 @@ def test_instances_are_drawn_per_program_so_that_none_can_foresee_them(crew):
 def test_a_config_that_cannot_work_says_what_to_do(field, value):
     with pytest.raises(ValueError, match=re.escape(f"validate.{field}")):
         validate.ValidateConfig(**{field: value})
-
-
-def test_known_defaults_to_nothing():
-    assert validate.Known().signatures_PK.shape == (0, fingerprints.PERMUTATIONS)
-    assert validate.Known().signatures_PK.dtype == np.uint32
