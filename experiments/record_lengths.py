@@ -12,7 +12,7 @@ import numpy as np
 
 from experiments import quickstart
 from launch import entry
-from spade_jax import loop, machine, pool, records, run, seeds, story
+from spade_jax import generation, loop, machine, pool, records, run, safeguards, seeds, story
 
 
 def main(out: str) -> None:
@@ -23,13 +23,12 @@ def main(out: str) -> None:
         world = machine.Machine(config, crew, words, model)
         run.check_prompts(config, world)
         progress = loop.start(config, world, params)
-        written = loop.write_generation(progress, world, config, story.Clock())
+        written = generation.write(progress, world, config, story.Clock(), safeguards.Answer())
         rng = seeds.stream(config.seed, "pool", 0)
         must = pool.unplayed(progress.pool, 0)
         slots = pool.draw(progress.pool, config.rollout.environments, config.pool, rng, must)
-        played = loop.play(
-            [progress.pool.environments[slot] for slot in slots], progress, world, config
-        )
+        table = [pool.environment(progress.pool, slot) for slot in slots]
+        played = loop.play(table, progress, world, config)
     drafts = [len(d.prompt_ids) + len(d.reply.ids) for d in written.drafts]
     plays = [
         sum(len(turn.observed_ids) + len(turn.reply.ids) for turn in e.turns)
