@@ -201,7 +201,7 @@ def designer(text: str, rng: np.random.Generator, kind: str = "fair") -> str:
     found = re.findall(r"return (-?[\d.]+), \d+", text)
     level = float(found[0]) if found else rng.normal(0.0, 1.0)
     level += {"easy": -0.7, "medium": 0.0, "hard": 0.7}[text_difficulty(text)]
-    level += rng.normal(0.0, 0.5)
+    level += rng.normal(0.0, 0.3)
     return PROGRAM.format(kind=kind, level=f"{level:.2f}", salt=rng.integers(10**6))
 
 
@@ -256,4 +256,5 @@ if __name__ == "__main__":
     found = study(whole_config())
     print(table(found))
     rates = [line["rollout/win_rate"] for line in found[10:]]
-    print(f"win rate after 10 iterations: {min(rates):.2f} to {max(rates):.2f}")
+    inside = np.mean([0.3 <= rate <= 0.7 for rate in rates])
+    print(f"after 10 iterations: {min(rates):.2f} to {max(rates):.2f}; {inside:.1%} in [0.3, 0.7]")
