@@ -233,15 +233,16 @@ def _logps(params, rows, plan: _Plan) -> tuple[jax.Array, jax.Array]:
     """Give log-probability and entropy at each target; the first token of a row has none."""
     rows = jax.lax.with_sharding_constraint(rows, plan.rows)
     mesh = plan.rows.mesh
-    hidden_BTD = transformer.forward(
-        params,
-        plan.model,
-        rows["tokens"],
-        rows["positions"],
-        rows["segments"],
-        mesh,
-        plan.attend,
-    )
+    with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):  # where experts find their axis
+        hidden_BTD = transformer.forward(
+            params,
+            plan.model,
+            rows["tokens"],
+            rows["positions"],
+            rows["segments"],
+            mesh,
+            plan.attend,
+        )
     params = heads.gathered(params, plan.model, mesh)  # once, and not for every chunk
     logps_BT, entropy_BT = heads.token_logps(
         params,
