@@ -26,6 +26,7 @@ _TARGET = 1.3
 _FILES = 4
 _CHILD = """
 import json, resource, sys
+import jax
 from spade_jax.policy import load
 jax.block_until_ready(jax.numpy.ones(8) + 1)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
