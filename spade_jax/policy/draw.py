@@ -59,7 +59,8 @@ def choose(
     # A minimum over places is one pass; XLA's argmax on CPU is twenty times slower.
     places_V = jnp.arange(scores_BV.shape[1], dtype=jnp.int32)
     first_B = jnp.min(jnp.where(scores_BV == best_B1, places_V, places_V.size), axis=1)
-    ids_B = jnp.where(greedy_B, first_B, drawn_B)
+    # Logits that are not numbers have no best token; an id of the vocabulary is given all the same.
+    ids_B = jnp.minimum(jnp.where(greedy_B, first_B, drawn_B), places_V.size - 1)
     scores_B = jnp.take_along_axis(scores_BV, ids_B[:, None], axis=1)[:, 0]
     return ids_B, scores_B - best_B1[:, 0] - jnp.log(total_B)
 

@@ -86,9 +86,12 @@ class Session:
         waiting = [request for request in asked if request.limit > 0]
         self._make_room(waiting)
         queue, reserved = self._line_up(waiting)
-        while queue or self._active:
-            self._admit(queue, reserved)
-            self._advance(bool(queue))
+        try:
+            while queue or self._active:
+                self._admit(queue, reserved)
+                self._advance(bool(queue))
+        finally:
+            self._active.clear()  # a call that fails leaves nothing to go on with
         return [request.reply() for request in asked]
 
     def _make_room(self, waiting) -> None:
@@ -96,12 +99,10 @@ class Session:
         if not waiting:
             return
         sampler = self._sampler
-        wanted = min(len(waiting), sampler.rows)
-        rows = (
-            _bucket(sampler.batch_buckets, wanted)
-            if wanted <= sampler.batch_buckets[-1]
-            else (-(-wanted // sampler.batch_buckets[-1]) * sampler.batch_buckets[-1])
-        )
+        wanted, largest = min(len(waiting), sampler.rows), sampler.batch_buckets[-1]
+        rows = _bucket(sampler.batch_buckets, wanted)
+        if wanted > largest:
+            rows = min(-(-wanted // largest) * largest, sampler.rows)
         places = max(len(request.prompt) + request.limit for request in waiting)
         rows, places = max(rows, self._table.rows), _places(max(places, self._table.places))
         if (rows, places) == (self._table.rows, self._table.places):
