@@ -6,37 +6,23 @@ something else on purpose, the line says so. What the two settings share stands 
 
 from __future__ import annotations
 
-from spade_jax import config, corpus, settings
-from spade_jax.policy import transformer
+import dataclasses
 
-_QWEN3 = dict(
-    vocab_size=151936,
-    layers=36,
-    heads=32,
-    kv_heads=8,
-    head_dim=128,
-    qk_norm=True,
-    compute_dtype="bfloat16",
-    param_dtype="float32",  # master weights; products run in bfloat16
-    remat="full",
-)
-# Published sizes; names as in the paper's table of recipes.
-MODELS = {
-    "4b": transformer.ModelConfig(  # Qwen3-4B-Instruct-2507
-        **_QWEN3, width=2560, mlp_width=9728, rope_theta=5e6, tied_embeddings=True
-    ),
-    "8b": transformer.ModelConfig(  # Qwen3-8B
-        **_QWEN3, width=4096, mlp_width=12288, rope_theta=1e6, tied_embeddings=False
-    ),
-    "30b_a3b": transformer.ModelConfig(  # Qwen3-30B-A3B-Instruct-2507
-        **_QWEN3 | dict(layers=48, kv_heads=4),
-        width=2048,
-        mlp_width=768,
-        experts=128,
-        experts_per_token=8,
-        rope_theta=1e7,
-        tied_embeddings=False,
-    ),
+from spade_jax import config, corpus, settings
+from spade_jax.policy import families
+
+
+def _trained(name: str, **changes):
+    """Give a published model, trained with float32 master weights and bfloat16 products."""
+    return dataclasses.replace(
+        families.named(name), compute_dtype="bfloat16", remat="full", **changes
+    )
+
+
+MODELS = {  # by size, as in the paper's table of recipes
+    "4b": _trained("Qwen3-4B-Instruct-2507"),
+    "8b": _trained("Qwen3-8B"),
+    "30b_a3b": _trained("Qwen3-30B-A3B", rope_theta=1e7),  # as Instruct-2507 has it
 }
 PARAMETERS = {"4b": 4_022_468_096, "8b": 8_190_735_360, "30b_a3b": 30_532_122_624}
 
@@ -105,6 +91,8 @@ def _shared(size: str):
     run.rollout.processes = 128
     run.batch.row_tokens = 32_768
     run.batch.rows_multiple = 64
+    run.learn.attention = "splash"  # the kernel for TPUs
+    run.learn.chunk_tokens = 64 * 2048  # of all rows together: 2,048 of each part of the batch
     run.learn.learning_rate = 1e-6
     run.learn.b1, run.learn.b2 = 0.9, 0.98
     run.learn.weight_decay = 0.1

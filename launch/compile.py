@@ -34,6 +34,7 @@ NO_TPU = {
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_ACCELERATOR_TYPE": "v5litepod-4",
     "TPU_WORKER_HOSTNAMES": "localhost",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # no chip is touched, so processes need not exclude others
     "TPU_LOG_DIR": "disabled",
     "TPU_MIN_LOG_LEVEL": "3",
 }

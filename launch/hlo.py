@@ -215,11 +215,13 @@ def _blocks(text: str) -> Iterator[tuple[str, bool, list[str]]]:
         head = re.match(r"(ENTRY )?%?([\w.\-]+) (?:\(.*\) -> .*)?\{$", stripped)
         if head and not line.startswith(" "):
             name, is_entry, lines = head.group(2), bool(head.group(1)), []
-        elif name and stripped.startswith("}"):
+        elif name and re.fullmatch(r"\}(, execution_thread=.*)?", line):
             yield name, is_entry, lines
             name = ""
-        elif name and " = " in stripped:
+        elif name and re.match(r"(ROOT )?%?[\w.\-]+ = ", stripped) and line.startswith(" "):
             lines.append(stripped)
+        elif name and lines:  # attributes of a kernel run over several lines
+            lines[-1] += " " + stripped
 
 
 def parse_instruction(line: str) -> Instruction:

@@ -280,3 +280,31 @@ def test_a_prefetch_reads_once_what_it_fetches():
     # 1,024 floats, and a quarter of 4,096 bytes.
     works = cost.works(hlo.parse(TPU_PREFETCH))
     assert cost.total(works, "memory_bytes") == 1024 * 4 + 1024
+
+
+# As the TPU compiler writes it, shortened: 8 heads, 2,048 tokens in 4 blocks, 128 channels.
+SPLASH = """HloModule s
+
+ENTRY %main (t: s8[1,4,4], q: bf16[8,2048,128], k: bf16[2,2048,128]) -> bf16[8,2048,128] {
+  %t = s8[1,4,4]{2,1,0} parameter(0)
+  %q = bf16[8,2048,128]{2,1,0} parameter(1)
+  %k = bf16[2,2048,128]{2,1,0} parameter(2)
+  ROOT %splash_mha_NAME.1 = bf16[8,2048,128]{2,1,0} custom-call(%t, %t, %q, %k, %k), \
+custom_call_target="tpu_custom_call", frontend_attributes={kernel_metadata={
+"xprof_metadata":"{}"
+}}, metadata={op_name="attend"}
+}
+"""
+
+
+@pytest.mark.parametrize(("name", "products"), [("fwd_x", 2), ("dkv_x", 4), ("dq_x", 3)])
+def test_splash_kernel_counts_the_blocks_on_and_below_the_diagonal(name, products):
+    work = cost.works(hlo.parse(SPLASH.replace("NAME", name)))[-1]
+    pairs = 10 * 512 * 512  # 4 + 3 + 2 + 1 blocks of 16
+    assert work.matrix_flops == products * 2 * pairs * 128 * 8 and work.source == "attend"
+
+
+def test_kernel_without_estimate_or_model_is_told_and_not_guessed():
+    text = SPLASH.replace("%splash_mha_NAME.1", "%other.1")
+    work = cost.works(hlo.parse(text))[-1]
+    assert work.matrix_flops == 0 and "other.1" in work.unknown

@@ -15,7 +15,9 @@ from spade_jax.policy import sharding, transformer
 ROOT = pathlib.Path(__file__).resolve().parent.parent / "experiments"
 RECIPES = sorted(ROOT.glob("games_*.py")) + sorted(ROOT.glob("tool_use_*.py"))
 GRID = tuple((i // 4, i % 4) for i in range(8))  # where the eight devices would stand
-ABLATIONS = [path for path in sorted((ROOT / "ablations").glob("*.py")) if path.stem != "__init__"]
+ABLATIONS = [
+    path for path in sorted((ROOT / "paper_ablations").glob("*.py")) if path.stem != "__init__"
+]
 
 
 def load(path):
@@ -34,6 +36,9 @@ def shrunk(run):
     run.batch.row_tokens = run.rollout.context_tokens = 128
     run.design.max_tokens = run.rollout.max_tokens = 64
     run.mesh.update(data=1, fsdp=4, tensor=2)
+    run.learn.attention = "blockwise"  # the kernel compiles for TPUs only
+    run.learn.attention_block = 64
+    run.learn.chunk_tokens = 64
     return config.build(settings.RunConfig, run)
 
 

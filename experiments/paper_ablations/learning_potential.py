@@ -2,17 +2,16 @@
 
 Shows:     The designer is paid for how far a skill's return is from its slow mean.
 Source:    SPADE (arXiv:2608.19197), ablations and baselines at 30B-A3B games.
-Command:   python -m launch.train --config=experiments/ablations/learning_potential.py --workdir=DIR
+Command:   python -m launch.train --config=experiments/paper_ablations/learning_potential.py \\
+               --workdir=DIR
            (or ...learning_potential.py:8b for another size)
 Hardware:  as experiments/games_qwen3_30b_a3b.py.
 Result:    not run here. The paper: 58.3 falls to 55.9.
 """
 
-from experiments import paper
+from experiments import ablations, paper
 
 
 def get_config(arg: str = "30b_a3b"):
     """Build the configuration for the size `arg`, a key of `paper.MODELS`."""
-    run = paper.games(arg or "30b_a3b")
-    run.learn.credit.variant = "learning_potential"
-    return run
+    return ablations.apply(paper.games(arg or "30b_a3b"), "learning_potential")

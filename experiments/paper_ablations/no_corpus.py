@@ -2,17 +2,16 @@
 
 Shows:     Designer prompts without a grounding document.
 Source:    SPADE (arXiv:2608.19197), ablations and baselines at 30B-A3B games.
-Command:   python -m launch.train --config=experiments/ablations/no_corpus.py --workdir=DIR
+Command:   python -m launch.train --config=experiments/paper_ablations/no_corpus.py \\
+               --workdir=DIR
            (or ...no_corpus.py:8b for another size)
 Hardware:  as experiments/games_qwen3_30b_a3b.py.
 Result:    not run here. The paper: 58.3 falls to 53.5, Vendi/n from 0.68 to 0.04.
 """
 
-from experiments import paper
+from experiments import ablations, paper
 
 
 def get_config(arg: str = "30b_a3b"):
     """Build the configuration for the size `arg`, a key of `paper.MODELS`."""
-    run = paper.games(arg or "30b_a3b")
-    run.corpus = None
-    return run
+    return ablations.apply(paper.games(arg or "30b_a3b"), "no_corpus")

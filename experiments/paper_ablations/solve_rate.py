@@ -2,18 +2,16 @@
 
 Shows:     The designer is paid for win rates near one half and not for regret.
 Source:    SPADE (arXiv:2608.19197), ablations and baselines at 30B-A3B games.
-Command:   python -m launch.train --config=experiments/ablations/solve_rate.py --workdir=DIR
+Command:   python -m launch.train --config=experiments/paper_ablations/solve_rate.py \\
+               --workdir=DIR
            (or ...solve_rate.py:8b for another size)
 Hardware:  as experiments/games_qwen3_30b_a3b.py.
 Result:    not run here. The paper: listed without a number.
 """
 
-from experiments import paper
+from experiments import ablations, paper
 
 
 def get_config(arg: str = "30b_a3b"):
     """Build the configuration for the size `arg`, a key of `paper.MODELS`."""
-    run = paper.games(arg or "30b_a3b")
-    run.learn.credit.variant = "blend"
-    run.learn.credit.regret_weight, run.learn.credit.plateau_weight = 0.0, 1.0
-    return run
+    return ablations.apply(paper.games(arg or "30b_a3b"), "solve_rate")
