@@ -42,6 +42,7 @@ KINDS = (  # what a program may be; the scripted sandbox acts accordingly
     "crash",  # at the first step
     "late",  # the same, but never on trial
 )  # fmt: skip
+TOKENIZER = "experiments/policies/small.tokenizer.json"
 MODEL = transformer.ModelConfig(
     vocab_size=640, layers=1, width=16, heads=1, kv_heads=1, head_dim=16, mlp_width=16
 )
@@ -53,7 +54,7 @@ def run_config(iterations: int = 200, **changes: Any) -> settings.RunConfig:
         "iterations": iterations,
         "setting": "compact",
         "mesh": settings.MeshConfig(data=len(jax.devices())),
-        "policy": settings.PolicyConfig(model=MODEL),
+        "policy": settings.PolicyConfig(tokenizer=TOKENIZER, model=MODEL),
         "design": settings.design.DesignConfig(
             drafts=12, every=2, positives=1, negatives=1, max_tokens=96
         ),
@@ -201,7 +202,7 @@ def designer(text: str, rng: np.random.Generator, kind: str = "fair") -> str:
     found = re.findall(r"return (-?[\d.]+), \d+", text)
     level = float(found[0]) if found else rng.normal(0.0, 1.0)
     level += {"easy": -0.7, "medium": 0.0, "hard": 0.7}[text_difficulty(text)]
-    level += rng.normal(0.0, 0.3)
+    level += rng.normal(0.0, 0.5)
     return PROGRAM.format(kind=kind, level=f"{level:.2f}", salt=rng.integers(10**6))
 
 
