@@ -35,8 +35,8 @@ UNSAFE_FLAG = "--config.sandbox.tier=subprocess"
 TRAIN = "-m launch.train --config=experiments/quickstart.py --workdir=runs/quickstart"
 JOBS = {  # name -> (extras of setup.py, arguments of the virtual environment's Python)
     "quickstart": ([], shlex.split(TRAIN)),
-    "tests": (["test"], shlex.split("-m pytest -q")),
-    "setup": (["test"], []),
+    "tests": (["fleet", "test"], shlex.split("-m pytest -q")),
+    "setup": (["fleet", "test"], []),
 }
 
 
@@ -177,7 +177,7 @@ def install_package(root, extras, *held):
         return
     extras = sorted({*extras, *stamp["extras"]})
     target = f"{root}[{','.join(extras)}]" if extras else str(root)
-    say("packages: installing JAX and the rest of setup.py (about 350 MB to download)")
+    say("packages: installing JAX and the rest of setup.py (about 430 MB to download)")
     if ours:
         (venv / UNFINISHED).touch()
     pip = [str(venv / "bin/python"), "-m", "pip", "install", "-qq"]  # errors only
