@@ -11,6 +11,7 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import contextlib
+import math
 import os
 import pathlib
 import random
@@ -185,18 +186,18 @@ class _Load:
         self._lock = threading.Lock()
         self._number = 0
         self.programs = collections.Counter()  # right, wrong, or the status
-        self.plays: dict[int, list] = {}  # number -> [session, statuses of its batches, ended]
+        self.plays: dict[int, list] = {}  # number -> [session, statuses, end]
         works = [self._run_programs] * programs + [self._make_plays] * plays
         self._threads = [threading.Thread(target=work, daemon=True) for work in works]
         for thread in self._threads:
             thread.start()
 
-    def on(self, name: str) -> set[int]:
-        """Plays under way on a host: they have answered, and have not ended."""
+    def under_way(self, name: str, when: float) -> set[int]:
+        """Plays that a host had answered, and that ended after a time; asked when all is over."""
         return {
-            n
-            for n, (session, statuses, ended) in self.plays.copy().items()
-            if session.host == name and statuses and not ended
+            number
+            for number, (session, statuses, end) in self.plays.items()
+            if session.host == name and statuses[0] == "ok" and end > when
         }
 
     def lost(self) -> set[int]:
@@ -224,21 +225,20 @@ class _Load:
     def _make_plays(self) -> None:
         while not self._stop.is_set():
             number, session = self._next(), self._fleet.open(SLOW)
-            play = self.plays[number] = [session, [], False]
+            play = self.plays[number] = [session, [], math.inf]
             batches = [LOAD] + [{"op": "step", "play": 0, "action": str(i)} for i in range(BATCHES)]
             for request in batches:
                 play[1].append(session.step([request])[0].status)
                 if play[1][-1] != "ok":
                     break
-            play[2] = True
+            play[2] = time.monotonic()
             session.close()
 
 
 def _kills(name: str, cluster, folder: pathlib.Path) -> Iterator[dict]:
     """Kill a host at random every KILL_EVERY_SECONDS, under load, and start another."""
     order = random.Random(0)
-    expected: set[int] = set()
-    kills = 0
+    kills: list[tuple[str, float]] = []
     with _cluster(cluster, folder, [None] * 3) as (nodes, whole), client.Fleet(whole) as fleet:
         load = _Load(fleet)
         ends = time.monotonic() + KILL_SECONDS
@@ -248,16 +248,16 @@ def _kills(name: str, cluster, folder: pathlib.Path) -> Iterator[dict]:
             victims = [host for host in nodes.hosts if str(host.pid) in up]
             if len(victims) > 1:
                 victim = order.choice(victims)
+                kills.append((f"{os.uname().nodename}-{victim.pid}", time.monotonic()))
                 victim.kill()
                 victim.wait()
-                expected |= load.on(f"{os.uname().nodename}-{victim.pid}")
-                kills += 1
                 nodes.hosts.remove(victim)
                 nodes.add()
         load.close()
         losses = fleet.losses
     lost = load.lost()
-    yield {"name": f"{name}/hosts_killed", "value": kills, "unit": "hosts"}
+    expected = set().union(*(load.under_way(*kill) for kill in kills))
+    yield {"name": f"{name}/hosts_killed", "value": len(kills), "unit": "hosts"}
     yield {
         "name": f"{name}/programs",
         "value": sum(load.programs.values()),
