@@ -26,6 +26,13 @@ _COPIED = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json"),
     *("merges.txt", "chat_template.jinja", "generation_config.json", "added_tokens.json"),
 )
+# What no ModelConfig holds; families' own defaults for token ids would fit their first vocabulary.
+_KEPT = {
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": None,
+    "max_position_embeddings": 32768,
+}
 _CLASSES = {
     "llama": "LlamaForCausalLM",
     "smollm3": "SmolLM3ForCausalLM",
@@ -52,7 +59,8 @@ def write(
         folder: made anew; it must not hold a model yet.
         params: as from `transformer.init`, on devices or on the host.
         config: the model's.
-        like: directory whose tokenizer, chat template and generation configuration are copied.
+        like: directory whose tokenizer, chat template, generation configuration and token ids are
+            copied.
         role: whose output projection becomes lm_head; needed for a "separate" head. A "lowrank"
             head is not part of these files, see `write_adapter`.
         file_bytes: most bytes of one safetensors file, unless one tensor has more.
@@ -65,7 +73,7 @@ def write(
         raise FileExistsError(f"{folder} already holds a model; export to another directory.")
     if config.role_head == "separate" and role is None:
         raise ValueError("a 'separate' head has one lm_head per role: say which role to export.")
-    described = describe(config)
+    described = {**_kept(like), **describe(config)}
     folder.mkdir(parents=True, exist_ok=True)
     chosen = _chosen(config, role)
     parts = _split(chosen, np.dtype(config.param_dtype).itemsize, file_bytes)
@@ -235,6 +243,12 @@ def _rope(config: sizes.ModelConfig) -> dict[str, Any]:
         kinds = {"full_attention": rope, "sliding_attention": local}
         return {"rope_parameters": kinds, "rope_local_base_freq": config.window_rope_theta}
     return {"rope_parameters": rope, "rope_theta": config.rope_theta}
+
+
+def _kept(like) -> dict[str, Any]:
+    path = None if like is None else pathlib.Path(like) / "config.json"
+    given = json.loads(path.read_text()) if path is not None and path.is_file() else {}
+    return {name: given.get(name, default) for name, default in _KEPT.items()}
 
 
 def _chosen(config: sizes.ModelConfig, role: int | None) -> list[places.Place]:
