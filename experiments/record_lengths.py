@@ -18,7 +18,9 @@ from spade_jax import generation, loop, machine, pool, records, run, safeguards,
 def main(out: str) -> None:
     entry.set_up()
     config = entry.settings_of(quickstart.get_config())
-    words, model, params = machine.load_policy(config, config.policy.tokenizer, config.policy.weights)
+    words, model, params = machine.load_policy(
+        config, config.policy.tokenizer, config.policy.weights
+    )
     with machine.CountedCrew(config.sandbox) as crew:
         world = machine.Machine(config, crew, words, model)
         run.check_prompts(config, world)

@@ -28,7 +28,7 @@ from typing import Any
 import ray
 
 from sandbox import crew, janitor, records, start
-from sandbox.fleet import client, desk, host, meter
+from sandbox.fleet import client, desk, host, meter, warden
 
 NAMESPACE = "spade_jax_sandbox"
 PREFIX = "crew-"  # of an actor's name, before that of its node
@@ -60,7 +60,7 @@ class Node:
         self.name = name
         self._folder = make_folder()
         self._warden = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-B", janitor.__file__, str(os.getpid()), self._folder],
+            [sys.executable, "-I", "-S", "-B", warden.__file__, str(os.getpid()), self._folder],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             env=start.plain_environment(),
