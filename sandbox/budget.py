@@ -10,10 +10,12 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
+import re
 import time
 
 MOUNT = pathlib.Path("/sys/fs/cgroup")
 LEAVE_SECONDS = 2.0
+CREW = re.compile(r"run-(\d+)-[0-9a-f]{8}")  # the name of a run directory: pid of its owner
 PROCESSES = 4096  # threads of gVisor included
 LIST = "cgroups"  # file of a run directory that names its cgroups, for the janitor
 FILES = {  # controller: (file of version 1, file of version 2)
@@ -95,6 +97,7 @@ def make_parent(controller: str, name: str) -> pathlib.Path:
       OSError: it may not be used.
     """
     version_1, own = find_own(controller)
+    sweep(own)
     parent = own / name
     parent.mkdir(exist_ok=True)
     try:
@@ -110,6 +113,19 @@ def make_parent(controller: str, name: str) -> pathlib.Path:
         parent.rmdir()
         raise
     return parent
+
+
+def sweep(own: pathlib.Path) -> None:
+    """Remove empty cgroups of crews that are dead, with their wardens and run directories gone."""
+    for parent in own.glob("run-*"):
+        named = CREW.fullmatch(parent.name)
+        if named is None or os.path.exists(f"/proc/{named[1]}"):
+            continue
+        for home in (*(path for path in parent.glob("box*") if path.is_dir()), parent):
+            try:
+                home.rmdir()  # the kernel refuses where a process is left
+            except OSError:
+                continue
 
 
 def find_own(controller: str) -> tuple[bool, pathlib.Path]:

@@ -14,7 +14,7 @@ import time
 
 import pytest
 
-from sandbox import crew, janitor, records
+from sandbox import budget, crew, janitor, records
 
 ROOT = pathlib.Path(__file__).parents[1]
 NEEDS_RUNSC = pytest.mark.skipif(shutil.which("runsc") is None, reason="runsc is not installed")
@@ -142,6 +142,18 @@ def test_sweep_removes_what_a_dead_owner_left_and_only_that(tmp_path):
     (tmp_path / "other").mkdir()
     assert janitor.sweep(tmp_path) == [dead]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["other", "run-alive", "run-foreign"]
+
+
+def test_cgroups_of_dead_crews_are_swept_and_no_others(tmp_path):
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    dead, alive = tmp_path / f"run-{ended.pid}-0a1b2c3d", tmp_path / f"run-{os.getpid()}-0a1b2c3d"
+    busy, other = tmp_path / f"run-{ended.pid}-11111111", tmp_path / "run-time"
+    for folder in (dead, alive, busy, other):
+        (folder / "box0-1").mkdir(parents=True)
+    (busy / "box0-1" / "process").touch()  # a directory that cannot be removed, as a busy cgroup
+    budget.sweep(tmp_path)
+    assert sorted(tmp_path.iterdir()) == sorted([alive, busy, other])
 
 
 def test_without_runsc_the_crew_says_what_to_do_and_does_not_fall_back(tmp_path):
