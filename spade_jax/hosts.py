@@ -19,18 +19,21 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
+from spade_jax import codec
+
 MISSING = 76  # exit code of a process that gave up on another one
 BEAT_SECONDS = 1.0
 DONE, FAILED = -1, -2  # last beat of a process that has ended
 FOLDER = "heartbeats"
 Item = TypeVar("Item")
+Made = TypeVar("Made")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -109,10 +112,21 @@ class Hosts:
         self._gathers += 1
         return [json.loads(text) for text in texts]
 
-    def join(self, shares: Sequence[Sequence[Item]]) -> list[Item]:
-        """Put the shares of all processes, as `mine` cut them, into the order of the whole."""
-        total = sum(map(len, shares))
-        return [shares[i % self.count][i // self.count] for i in range(total)]
+    def spread(
+        self, items: Sequence[Item], work: Callable[[list[Item]], list[Made]], kind: type[Made]
+    ) -> list[Made]:
+        """Let every process work on its share; all get what all made, in the order of the items.
+
+        Args:
+          work: share -> one result per item.
+          kind: type of a result, which `codec` carries.
+        """
+        if self.count == 1:
+            return work(list(items))
+        mine = self.mine(items)
+        shares = self.gather([codec.encode(made) for made in (work(mine) if mine else [])])
+        whole = [shares[i % self.count][i // self.count] for i in range(len(items))]
+        return [codec.decode(kind, value) for value in whole]
 
     def _wait_for_the_others(self) -> None:
         deadline = time.monotonic() + self._config.silence_seconds

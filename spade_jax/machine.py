@@ -15,7 +15,18 @@ from etils import epath
 
 from sandbox import crew as sandbox_crew
 from sandbox import records as sandbox_records
-from spade_jax import corpus, domains, files, hint, records, rollout, seeds, settings
+from spade_jax import (
+    codec,
+    corpus,
+    domains,
+    files,
+    hint,
+    hosts,
+    records,
+    rollout,
+    seeds,
+    settings,
+)
 from spade_jax.domains import domain, tool_use
 from spade_jax.policy import (
     chat,
@@ -42,9 +53,17 @@ class Machine:
         crew: CountedCrew,
         words: Words,
         model: transformer.ModelConfig,
+        group: hosts.Hosts | None = None,
     ):
+        """Bind them.
+
+        Args:
+          group: the processes of this run, that share its work; this one alone by default.
+        """
         self.config = config
         self.model = model
+        self.group = group or hosts.Hosts("", config.hosts)
+        self._here: tuple[Any, Any] = (None, None)  # parameters, and this process's copy of them
         self.mesh = make_mesh(config)
         self.words = words
         self.chat = open_chat(words)
@@ -63,7 +82,7 @@ class Machine:
         The cache lives as long as what is returned: a later turn computes its observation only.
         """
         sampling = sampler.SamplingConfig(temperature=temperature, max_tokens=max_tokens)
-        session = self.sampler.session(params)
+        session = self.sampler.session(self.here(params))
 
         def write(prompts: list, sampler_seeds: list) -> list[records.Reply]:
             return session.generate(prompts, [role] * len(prompts), sampler_seeds, sampling)
@@ -81,6 +100,46 @@ class Machine:
             action_of=self.domain.action,
             show_hint=functools.partial(show_hint, config=self.config.hint),
         )
+
+    def generate_together(
+        self, params: Any, role: int, temperature: float, max_tokens: int
+    ) -> Callable[[list, list], list[records.Reply]]:
+        """Do what `generate` does, each process for its share of the prompts."""
+        write = self.generate(params, role, temperature, max_tokens)
+
+        def share(pairs: list) -> list[records.Reply]:
+            return write([prompt for prompt, _ in pairs], [seed for _, seed in pairs])
+
+        def together(prompts: list, sampler_seeds: list) -> list[records.Reply]:
+            pairs = list(zip(prompts, sampler_seeds, strict=True))
+            return self.group.spread(pairs, share, records.Reply)
+
+        return together
+
+    def play(
+        self,
+        groups: list[rollout.Group],
+        params: Any,
+        temperature: float,
+        limits: rollout.RolloutConfig,
+        rng: Any,
+    ) -> rollout.Played:
+        """Play groups, each process those of its rows of the table; see `rollout.play`."""
+        bound = self.rollout(params, temperature, limits.max_tokens)
+        index, count = self.group.index, self.group.count
+        played = rollout.play(groups, bound, limits, rng, lambda g: g.row % count == index)
+        if count == 1:
+            return played
+        shares = self.group.gather(codec.encode(played))
+        return rollout.join([codec.decode(rollout.Played, share) for share in shares])
+
+    def here(self, params: Any) -> Any:
+        """Give the parameters to this process's sampler: gathered once per version."""
+        if self.group.count == 1:
+            return params
+        if self._here[0] is not params:
+            self._here = (params, sharding.gather(params, self.model, self.mesh))
+        return self._here[1]
 
     def start_play(
         self, environment: records.Environment, observation: str, shown: str | None, tools: Any
@@ -299,8 +358,6 @@ def open_corpus(config: settings.RunConfig) -> corpus.Corpus | None:
     return corpus.Corpus(
         config.corpus.paths,
         seed=config.seed,
-        shard_index=jax.process_index(),
-        shard_count=jax.process_count(),
         max_words=config.corpus.max_words,
         max_characters=config.corpus.max_characters,
     )

@@ -115,16 +115,22 @@ _PROBE = -1
 
 
 def play(
-    groups: Sequence[Group], world: World, config: RolloutConfig, rng: np.random.Generator
+    groups: Sequence[Group],
+    world: World,
+    config: RolloutConfig,
+    rng: np.random.Generator,
+    mine: Callable[[Group], bool] = lambda group: True,
 ) -> Played:
     """Play every group to its end.
 
     Args:
       rng: stream of sampler seeds; the numbers drawn do not depend on what happens in play.
+      mine: which groups this process plays; seeds are drawn for all.
     Raises:
       nothing for faults of programs or of the sandbox: they are in `Episode.fault`.
     """
     plays, probes = _lay_out(groups, config, rng)
+    plays, probes = ([p for p in part if mine(p.group)] for part in (plays, probes))
     helps: dict[int, probe.Help] = {}  # by number of the group
     for wave in _waves(plays, config.processes):
         _play_wave(wave, probes, world, config, helps)
@@ -137,6 +143,23 @@ def play(
         leaks_N=_leaks(groups, helps),
         transcripts=[(p.observation, "\n> ".join(p.replies)) for p in kept],
     )
+
+
+def join(parts: Sequence[Played]) -> Played:
+    """Put together what processes played of one table, in the order of one process."""
+    pairs = [pair for p in parts for pair in zip(p.episodes, p.transcripts, strict=True)]
+    pairs.sort(key=lambda pair: _place(pair[0]))
+    return Played(
+        episodes=[episode for episode, _ in pairs],
+        hint_refusals=sum((p.hint_refusals for p in parts), collections.Counter()),
+        dropped=sum(p.dropped for p in parts),
+        leaks_N={row: share for p in parts for row, share in p.leaks_N.items()},
+        transcripts=[transcript for _, transcript in pairs],
+    )
+
+
+def _place(e: records.Episode) -> tuple[int, ...]:
+    return e.environment, e.seed_index, e.arm, e.play
 
 
 def _leaks(groups: Sequence[Group], helps: dict[int, probe.Help]) -> dict[int, float]:

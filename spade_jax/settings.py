@@ -12,6 +12,7 @@ from spade_jax import (
     curriculum,
     design,
     hint,
+    hosts,
     learn,
     lessons,
     pool,
@@ -152,6 +153,7 @@ class RunConfig:
     window: window.WindowConfig = window.WindowConfig()
     learn: learn.LearnConfig = learn.LearnConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
+    hosts: hosts.HostsConfig = hosts.HostsConfig()
     checkpoint: checkpoint.CheckpointConfig = checkpoint.CheckpointConfig()
 
     def __post_init__(self):

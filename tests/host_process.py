@@ -16,11 +16,10 @@ def main():
     jax.distributed.initialize(f"localhost:{port}", int(count), int(index))
     config = hosts.HostsConfig(silence_seconds=4.0, barrier_seconds=6.0)
     with hosts.Hosts(folder, config) as group:
-        items = list(range(11))
-        mine = [{"item": item, "text": "é" * item} for item in group.mine(items)]
-        joined = group.join(group.gather(mine))
-        assert [found["item"] for found in joined] == items
-        assert all(found["text"] == "é" * found["item"] for found in joined)
+        for items in (list(range(11)), [0], []):
+            made = group.spread(items, lambda share: ["é" * item for item in share], str)
+            assert made == ["é" * item for item in items]
+        assert group.gather({"from": group.index}) == [{"from": i} for i in range(int(count))]
         group.enter("rollout")
         print("gathered", flush=True)
         if mood == "hangs" and index == "1":

@@ -19,7 +19,7 @@ def main(address: str, processes: int, index: int, out: str) -> None:
     mesh = test_learn.mesh_of(fsdp=2, tensor=2)
     made = test_learn.make(*test_learn.iteration(), mesh=mesh, fresh={0: 0, 1: 0, 2: 0})
     state, report = test_learn.step(test_learn.start(mesh=mesh), made, mesh=mesh)
-    leaves = jax.tree.leaves(sharding.gather(state.params, mesh))
+    leaves = jax.tree.leaves(sharding.gather(state.params, test_learn.MODEL, mesh))
     named = {f"param_{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
     np.savez(out, processes=jax.process_count(), **named, **report)
 

@@ -101,7 +101,8 @@ def test_a_process_that_ends_with_an_error_ends_the_others(start):
 def test_one_process_exchanges_with_itself_and_writes_nothing(tmp_path):
     with hosts.Hosts(tmp_path, hosts.HostsConfig()) as alone:
         assert alone.mine([3, 4]) == [3, 4]
-        assert alone.join(alone.gather([3, 4])) == [3, 4]
+        assert alone.gather([3, 4]) == [[3, 4]]
+        assert alone.spread([3, 4], lambda share: [-item for item in share], int) == [-3, -4]
     assert not list(tmp_path.iterdir())
 
 

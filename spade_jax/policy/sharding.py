@@ -105,11 +105,24 @@ def _param_sharding(path, shape, mesh):
     return jax.sharding.NamedSharding(mesh, rules.spec(*words))
 
 
-def gather(params: dict, mesh: jax.sharding.Mesh) -> dict:
-    """Give this process the whole parameters of a mesh, in one call of all processes.
+def gather(params: dict, config: transformer.ModelConfig, mesh: jax.sharding.Mesh) -> dict:
+    """Give this process a copy of the parameters of a mesh, in one call of all processes.
+
+    Every process keeps a whole copy, cut over its own devices by the tensor axis.
 
     Returns:
-        arrays on this process's first device, for its sampler.
+        arrays on this process's devices, for its sampler.
+    Raises:
+        ValueError: heads, feed-forward width or vocabulary do not divide into its devices.
     """
-    whole = jax.device_put(params, replicated(mesh))
-    return jax.tree.map(lambda leaf: leaf.addressable_data(0), whole)
+    every = sorted(mesh.devices.flat, key=lambda device: (device.process_index, device.id))
+    here = [device for device in every if device.process_index == jax.process_index()]
+    copies = make_mesh(data=len(every) // len(here), tensor=len(here), devices=every)
+    local = make_mesh(tensor=len(here), devices=here)
+
+    def take(leaf, layout):
+        pieces = [shard.data for shard in leaf.addressable_shards]
+        return jax.make_array_from_single_device_arrays(leaf.shape, layout, pieces)
+
+    copied = jax.device_put(params, param_shardings(config, copies))
+    return jax.tree.map(take, copied, param_shardings(config, local))
