@@ -40,6 +40,37 @@ def set_up() -> None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
+def join_cluster(coordinator: str, processes: int, index: int) -> None:
+    """Become one of the processes of a run, before any device is touched.
+
+    Args:
+      coordinator: "auto" asks the surroundings (TPU slices, Slurm, Open MPI); "" is one process;
+        else HOST:PORT of the first process, with the number of processes and this one's index.
+    Raises:
+      ValueError: an address without a number of processes, or an index outside of them.
+    """
+    if not coordinator:
+        if processes != 1 or index != 0:
+            raise ValueError(
+                f"--processes={processes} --process={index} without --coordinator: name HOST:PORT "
+                "of the first process, or auto."
+            )
+        return
+    import jax
+
+    # A lost process is named by the heartbeats of the run (`spade_jax.hosts`), not by JAX.
+    jax.config.update("jax_enable_recoverability", True)
+    if coordinator == "auto":
+        jax.distributed.initialize()
+        return
+    if processes < 1 or not 0 <= index < processes:
+        raise ValueError(
+            f"--process={index} of --processes={processes}: give every process the same number of "
+            "processes, and its own index below it."
+        )
+    jax.distributed.initialize(coordinator, processes, index)
+
+
 def settings_of(values):
     """Turn the flags' ConfigDict into the frozen configuration of a run.
 

@@ -2,6 +2,9 @@
 
 Runs what the configuration says: supervised start, self-play, or a fixed pool. The same command
 again continues from the newest checkpoint in the work directory.
+
+On several hosts the same command runs on each, with a work directory that all see: on a TPU slice
+with `--coordinator=auto`, elsewhere with `--coordinator=HOST:PORT --processes=N --process=I`.
 """
 
 from __future__ import annotations
@@ -17,6 +20,11 @@ _CONFIG = config_flags.DEFINE_config_file(
     "config", None, "Configuration file; --config.section.key=value overrides one value."
 )
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run: checkpoints, metrics, samples.")
+_COORDINATOR = flags.DEFINE_string(
+    "coordinator", "", "HOST:PORT of the first process of a run over several; auto on TPU slices."
+)
+_PROCESSES = flags.DEFINE_integer("processes", 1, "How many processes form the run.")
+_PROCESS = flags.DEFINE_integer("process", 0, "Index of this one, from 0.")
 
 
 def main(argv: list[str]) -> None:
@@ -27,6 +35,7 @@ def main(argv: list[str]) -> None:
         )
     entry.set_up()
     with entry.one_paragraph():
+        entry.join_cluster(_COORDINATOR.value, _PROCESSES.value, _PROCESS.value)
         from spade_jax import run
 
         run.run(entry.settings_of(_CONFIG.value), _WORKDIR.value)
