@@ -14,7 +14,13 @@ from etils import epath
 from spade_jax import config, files
 
 NAME = "config.json"
-FREE = ("checkpoint.", "evaluate.every", "sandbox.", "mesh.")  # knobs that any start may change
+FREE = (
+    "checkpoint.",
+    "evaluate.every",
+    "sandbox.",
+    "mesh.",
+    "hosts.",
+)  # knobs that any start may change
 MESH = "mesh."
 RISING = "iterations"  # a later start may ask for more
 LEFTOVERS = (
@@ -80,6 +86,6 @@ def _compare(then: dict[str, str], now: dict[str, str], path: epath.Path) -> Non
         raise config.ConfigError(
             f"the run in {path.parent} began with another configuration ({path.name}): "
             f"{'; '.join(differing)}. Give the values it began with, or set --workdir to another "
-            "directory. Only iterations may rise, and checkpoint.*, mesh.*, sandbox.* and "
+            "directory. Only iterations may rise, and checkpoint.*, hosts.*, mesh.*, sandbox.* and "
             "evaluate.every may change."
         )

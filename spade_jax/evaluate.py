@@ -98,12 +98,8 @@ def _score(suite: str, world: machine.Machine, params: Any, config: settings.Run
         )
     groups = _questions(suite, programs, config)
     limits = dataclasses.replace(config.rollout, isolation="environment")
-    played = rollout.play(
-        groups,
-        world.rollout(params, config.evaluate.temperature, config.rollout.max_tokens),
-        limits,
-        seeds.stream(config.evaluate.seed, "evaluate", 1),
-    )
+    rng = seeds.stream(config.evaluate.seed, "evaluate", 1)
+    played = world.play(groups, params, config.evaluate.temperature, limits, rng)
     return _tally(suite, programs, played.episodes, time.monotonic() - begun)
 
 

@@ -171,7 +171,12 @@ def _judge(drafts: list[records.Draft], bound: _Bound) -> list[validate.Verdict]
     world = bound.world
     with bound.clock.stage("validate"):
         return validate.examine(
-            drafts, world.crew, world.domain, bound.config.checks(), bound.progress.pool.known
+            drafts,
+            world.crew,
+            world.domain,
+            bound.config.checks(),
+            bound.progress.pool.known,
+            world.group.spread,
         )
 
 
@@ -242,7 +247,7 @@ def _mend_prompt(draft: records.Draft, verdict: validate.Verdict, bound: _Bound)
 
 
 def _generate(bound: _Bound):
-    return bound.world.generate(
+    return bound.world.generate_together(
         bound.progress.train.params,
         records.DESIGNER,
         bound.temperature,

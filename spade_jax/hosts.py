@@ -136,6 +136,12 @@ class Hosts:
                 return
             time.sleep(BEAT_SECONDS / 10)
 
+    def first(self, make: Callable[[], Made], read: Callable[[], Made]) -> Made:
+        """Let the first process make what lies in the work directory, and the others read it."""
+        made = make() if self.index == 0 else None
+        self.gather(None)
+        return made if self.index == 0 else read()
+
     # ------------------------------------------------------------ the thread
 
     def _watch(self) -> None:

@@ -179,7 +179,7 @@ def iterate(progress: Progress, world: machine.Machine, config: settings.RunConf
     told = story.Told(
         written=written, played=played, hint_refusals=hint_refusals, made=made, masked=masked,
         report=report, table=table, due=due, pool=progress.pool, clock=clock,
-        programs=world.crew.programs - programs_before, blind_N=blind_N,
+        programs=sum(world.group.gather(world.crew.programs - programs_before)), blind_N=blind_N,
     )  # fmt: skip
     progress.iteration = t + 1
     named = story.metrics(told, progress.totals)
@@ -233,7 +233,7 @@ def write_hints(slots, progress, world, config) -> collections.Counter:
     hinted, refusals = hint.write(
         [drawn[p] for p in lacking],
         lambda e: world.chat.start(records.AGENT, domain.hint_messages(world.domain, e.source)),
-        world.generate(
+        world.generate_together(
             progress.train.params, records.AGENT, config.hint.temperature, config.hint.max_tokens
         ),
         lambda reply: programs.without_thinking(world.text_of(reply)),
@@ -260,10 +260,9 @@ def play(table, progress, world, config) -> rollout.Played:
         for n, environment in enumerate(table)
         for s in range(config.rollout.seeds)
     ]
-    bound = world.rollout(
-        progress.train.params, config.rollout.temperature, config.rollout.max_tokens
+    return world.play(
+        groups, progress.train.params, config.rollout.temperature, config.rollout, rng
     )
-    return rollout.play(groups, bound, config.rollout, rng)
 
 
 def credit_of(

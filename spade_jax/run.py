@@ -25,6 +25,7 @@ from spade_jax import (
     domains,
     evaluate,
     files,
+    hosts,
     learn,
     ledger,
     loop,
@@ -54,14 +55,19 @@ def run(config: settings.RunConfig, workdir: str, say: Callable[[str], None] = p
       FileNotFoundError, ValueError: each with a message that names the remedy.
       preemption.Preempted: SIGTERM came, and the state is saved.
     """
-    with preemption.Notice() as notice:
-        return _run(config, files.at(workdir), notice, say)
+    folder = files.at(workdir)
+    with preemption.Notice() as notice, hosts.Hosts(folder, config.hosts) as group:
+        try:
+            return _run(config, folder, notice, group, say if group.index == 0 else _silent)
+        except preemption.Preempted:
+            group.close()  # all processes end together: none of them is missing
+            raise
 
 
-def _run(config: settings.RunConfig, folder: epath.Path, notice, say) -> dict:
+def _run(config: settings.RunConfig, folder: epath.Path, notice, group: hosts.Hosts, say) -> dict:
     learn.check_rows(config.learn, config.batch, machine.make_mesh(config))
     folder.mkdir(parents=True, exist_ok=True)
-    moved = claim.claim(folder, config)
+    moved = group.first(lambda: claim.claim(folder, config), lambda: [])
     if moved:
         say(
             f"{', '.join(moved)} changed since the last start: arrays are laid out anew, and "
@@ -73,15 +79,21 @@ def _run(config: settings.RunConfig, folder: epath.Path, notice, say) -> dict:
             say(closing.table(results, folder))
             return results
     with machine.CountedCrew(config.sandbox) as crew:
-        notice.hold(lambda: True)  # the supervised start saves as it goes
+        if group.count == 1:
+            notice.hold(lambda: True)  # the supervised start saves as it goes
         say(f"sandbox: tier {config.sandbox.tier}, {crew.describe()}")
-        words, model, params = find_policy(config, crew, folder, say)
-        world = machine.Machine(config, crew, words, model)
+        words, model, params = find_policy(config, crew, folder, group, say)
+        world = machine.Machine(config, crew, words, model, group)
         check_prompts(config, world)
         results = _iterations(config, world, params, folder, notice, say)
-    files.replace(folder / RESULTS, json.dumps(results, indent=1))
+    if group.index == 0:
+        files.replace(folder / RESULTS, json.dumps(results, indent=1))
     say(closing.table(results, folder))
     return results
+
+
+def _silent(text: str) -> None:
+    """Say nothing: the first process speaks for all."""
 
 
 def check_prompts(config: settings.RunConfig, world: machine.Machine) -> None:
@@ -132,6 +144,7 @@ def find_policy(
     config: settings.RunConfig,
     crew: machine.CountedCrew,
     folder: epath.Path,
+    group: hosts.Hosts,
     say: Callable[[str], None],
 ) -> tuple[machine.Words, transformer.ModelConfig, Any]:
     """Load the policy, or train it on the seed environments where there is none to load."""
@@ -139,17 +152,26 @@ def find_policy(
     scratch = config.warmstart.from_scratch or not config.policy.weights
     if made.exists() or (config.mode != "supervised" and not scratch):
         return load_policy(config, folder)
-    words, model, params = _warm_start(config, crew, folder, scratch, say)
-    with files.written(made) as local:
-        weights.save(local, params, model)
+    words, model, params = _warm_start(config, crew, folder, scratch, group, say)
+    if group.count > 1:
+        params = sharding.gather(params, model, machine.make_mesh(config))
+    if group.index == 0:
+        with files.written(made) as local:
+            weights.save(local, params, model)
     say(f"warm start: policy written to {made}")
     return words, model, params
 
 
-def _warm_start(config, crew, folder: epath.Path, scratch: bool, say):
-    taught = warmstart.write_lessons(config, crew.start, folder, say)
+def _warm_start(config, crew, folder: epath.Path, scratch: bool, group: hosts.Hosts, say):
+    def teach():
+        return warmstart.write_lessons(config, crew.start, folder, say)
+
+    taught, path = group.first(teach, teach), folder / warmstart.TOKENIZER
     if scratch:
-        words = warmstart.train_tokenizer(config, taught, folder / warmstart.TOKENIZER)
+        words = group.first(
+            lambda: warmstart.train_tokenizer(config, taught, path),
+            lambda: machine.load_tokenizer(str(path)),
+        )
         model = machine.fit_vocabulary(config.policy.model, words)
         key = jax.random.key(int(seeds.stream(config.seed, "weights").integers(2**31)))
         params = transformer.init(model, key)
@@ -157,8 +179,9 @@ def _warm_start(config, crew, folder: epath.Path, scratch: bool, say):
         words, model, params = machine.load_policy(
             config, config.policy.tokenizer, config.policy.weights
         )
-        with files.written(folder / warmstart.TOKENIZER) as local:
-            words.save(local)
+        if group.index == 0:
+            with files.written(path) as local:
+                words.save(local)
     mesh = machine.make_mesh(config)
     params = jax.device_put(params, sharding.param_shardings(model, mesh))
     passages = machine.open_corpus(config)
@@ -193,7 +216,9 @@ def _iterations(config, world: machine.Machine, params, folder, notice, say) -> 
     healthy = None
     if safeguards.may_roll_back(config.safeguards):
         healthy = checkpoint.Store(folder / "healthy", checkpoint.CheckpointConfig())
-    writer = metrics.MetricWriter(folder, resume_step=progress.iteration - 1)
+    group = world.group
+    records_folder = folder / hosts.FOLDER / str(group.index) if group.index else folder
+    writer = metrics.MetricWriter(records_folder, resume_step=progress.iteration - 1)
     compiled = 0
     if not progress.evaluations:
         progress.evaluations.append(_evaluate(progress, world, config, say)[0])
@@ -218,15 +243,21 @@ def _iterations(config, world: machine.Machine, params, folder, notice, say) -> 
         if step.notice:
             say(f"safeguards: {step.notice}")
         ledger.check_steps(int(progress.totals["skipped_in_a_row"]))
-        last = done == config.iterations
-        if done % config.checkpoint.every == 0 or last or notice.received:
+        last, ending = done == config.iterations, any(group.gather(notice.received))
+        if done % config.checkpoint.every == 0 or last or ending:
             store.save(done, progress.train, loop.to_host(progress))
-    with files.written(folder / "final.npz") as local:
-        weights.save(local, progress.train.params, world.model)
+        if ending and group.count > 1:
+            store.wait()
+            notice.check()
+            raise preemption.Preempted("SIGTERM came to another process; the state is saved.")
+    final = world.here(progress.train.params)
+    if group.index == 0:
+        with files.written(folder / "final.npz") as local:
+            weights.save(local, final, world.model)
     writer.close()
     store.wait()
     store.close()
-    return closing.results(progress, config, folder)
+    return closing.results(progress, config, records_folder)
 
 
 def _iterate(progress, world, config, store: checkpoint.Store, notice) -> loop.Step:
@@ -235,7 +266,8 @@ def _iterate(progress, world, config, store: checkpoint.Store, notice) -> loop.S
     # Rooms change pool and counters in place, so what the iteration began with is copied.
     host = copy.deepcopy(loop.to_host(progress))
     try:
-        notice.hold(lambda: preemption.intact(train))
+        if world.group.count == 1:  # several save together, at the end of the iteration
+            notice.hold(lambda: preemption.intact(train))
         step = loop.iterate(progress, world, config)
         notice.release()
         return step

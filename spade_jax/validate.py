@@ -1,32 +1,20 @@
 """Decide which drafts become environments, and name why the others do not.
 
 In: drafts, a crew that runs programs, the setting. Out: `Environment` or `Refusal` for each draft.
-Checks on text and syntax run here; everything else runs in the sandbox, one process per draft and a
-second one for determinism. A fault of ours is no refusal: its reason is `INFRA`, and nobody pays.
-Source: SPADE (arXiv:2608.19197) section 7; most checks are ours (the public implementation loads
-the program and takes three steps).
+Checks on text and syntax run here; everything else runs in the sandbox, see `examination`. A fault
+of ours is no refusal: its reason is `INFRA`, and nobody pays. Source: SPADE (arXiv:2608.19197)
+section 7; most checks are ours (the public implementation loads the program and takes three steps).
 """
 
 from __future__ import annotations
 
 import concurrent.futures
-import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from sandbox import records as sandbox_records
-from spade_jax import (
-    casting,
-    checks,
-    fingerprints,
-    neighbours,
-    players,
-    programs,
-    records,
-    trial,
-)
+from spade_jax import examination, fingerprints, neighbours, programs, records, trial
 from spade_jax.domains import domain as domain_lib
 
 INFRA = trial.INFRA
@@ -76,8 +64,6 @@ _WATCHED = (  # looked at with every answer of a running program
     "step_error", "hint_error", "contract", "reward_range", "observation_size", "output_limit",
     "timeout", "memory",
 )  # fmt: skip
-_OURS = (INFRA, trial.LATE)  # says nothing of the program, so that it is tried again
-CLOCK_SHIFT_SECONDS = 40 * 86_400.0 + 12_345.0  # of the second process, against the first
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -119,6 +105,9 @@ class Verdict:
     environment: records.Environment | None  # None where it is refused
     finding: programs.Finding | None  # why, None where it is accepted
     checks: dict[str, str]  # reason -> "pass", "fail", "off", "not reached" or NOT_APPLICABLE
+
+
+Spread = Callable[[list, Callable[[list], list], type], list]  # (items, work, type of a result)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -163,12 +152,17 @@ def examine(
     domain: domain_lib.Domain,
     config: ValidateConfig,
     known: neighbours.Neighbours | None = None,
+    spread: Spread = lambda items, work, kind: work(items),
 ) -> list[Verdict]:
-    """Judge drafts; like `validate`, with the outcome of every check."""
+    """Judge drafts; like `validate`, with the outcome of every check.
+
+    Args:
+      spread: lets several processes run a share of the programs each; see `hosts.Hosts.spread`.
+    """
     known = known or neighbours.Neighbours()
     read_M = [read(draft, domain, config) for draft in drafts]
     candidates = [found for found in read_M if isinstance(found, _Candidate)]
-    outcomes = _run(candidates, crew, domain, config, known)
+    outcomes = _run(candidates, crew, domain, config, known, spread)
     taken, accepted, verdicts = set(), [], []
     for draft, found in zip(drafts, read_M, strict=True):
         outcome = found
@@ -176,8 +170,9 @@ def examine(
             there = found.digest in taken or found.digest in known.digests
             copied = there and "duplicate" not in config.off
             outcome = _copied(found) if copied else outcomes[found.source]
-        if isinstance(outcome, programs.Finding):
-            verdicts.append(_refused(draft, outcome, config))
+        finding = outcome if isinstance(outcome, programs.Finding) else outcome.finding
+        if finding is not None:
+            verdicts.append(_refused(draft, finding, config))
         else:
             verdicts.append(_accepted(found, draft, outcome, domain, config, known, accepted))
             accepted.append(found)
@@ -207,16 +202,24 @@ def read(
     )
 
 
-def _run(candidates, crew, domain, config: ValidateConfig, known: neighbours.Neighbours) -> dict:
+def _run(candidates, crew, domain, config: ValidateConfig, known, spread: Spread) -> dict:
     """Run each distinct program once; gives source -> what came of it.
 
     Of programs with one digest the first runs alone: where it is accepted, the others are copies of
     it and need not run. Nothing that is known already runs.
     """
-    outcomes: dict[str, trial.Play | programs.Finding] = {}
+    outcomes: dict[str, examination.Outcome] = {}
     written = {candidate.digest for candidate in candidates}
     settled = set() if "duplicate" in config.off else written & known.digests.keys()
     with concurrent.futures.ThreadPoolExecutor(max_workers=config.concurrency) as pool:
+
+        def run(share: list[_Candidate]) -> list[examination.Outcome]:
+            return list(
+                pool.map(
+                    lambda c: examination.examine(c.source, c.digest, crew, domain, config), share
+                )
+            )
+
         for first_only in (True, False):
             wave: dict[str, _Candidate] = {}
             digests = set(settled)
@@ -225,10 +228,10 @@ def _run(candidates, crew, domain, config: ValidateConfig, known: neighbours.Nei
                     wave[candidate.source] = candidate
                     if first_only:
                         digests.add(candidate.digest)
-            found = pool.map(lambda c: _try_twice(c, crew, domain, config), wave.values())
+            found = spread(list(wave.values()), run, examination.Outcome)
             for candidate, outcome in zip(wave.values(), found, strict=True):
                 outcomes[candidate.source] = outcome
-                if "duplicate" not in config.off and isinstance(outcome, trial.Play):
+                if "duplicate" not in config.off and outcome.finding is None:
                     settled.add(candidate.digest)
     return outcomes
 
@@ -238,114 +241,14 @@ def _copied(candidate: _Candidate) -> programs.Finding:
     return programs.Finding(reason="duplicate", detail=detail)
 
 
-def _try_twice(candidate: _Candidate, crew, domain, config) -> trial.Play | programs.Finding:
-    """Run a program's checks; again, once, where the sandbox failed or the program hardly ran."""
-    found = _try(candidate, crew, domain, config)
-    if isinstance(found, programs.Finding) and found.reason in _OURS:
-        found = _try(candidate, crew, domain, config)
-    late = isinstance(found, programs.Finding) and found.reason == trial.LATE
-    return dataclasses.replace(found, reason="timeout") if late else found
-
-
-def _try(candidate: _Candidate, crew, domain, config) -> trial.Play | programs.Finding:
-    """Run a program's checks once; gives its first play where all pass."""
-    rng = np.random.default_rng([config.seed, int(candidate.digest[:12], 16)])
-    seeds = [int(seed) for seed in rng.integers(1, 2**31, size=config.seeds + config.more_seeds)]
-    names = players.PLAYERS if "degenerate" not in config.off else ("constant",)
-    cast = casting.cast(domain, seeds[: config.seeds], names, config.cheat_turns)
-    with contextlib.closing(_open(candidate, crew, domain, config, seeds[0], 0)) as session:
-        for group in (cast.probes, cast.solvers + cast.scripted):
-            finding = trial.play_all(session, group, cap=_cap(domain, config))
-            if finding is None and group is cast.probes and domain.uses_tools:
-                finding = checks.tools(group)
-            finding = finding or _sound(group, config)
-            if finding is not None:
-                return finding
-            trial.drop(session, group)
-        finding = _replayed(candidate, crew, domain, config, seeds[0], cast)
-        for name, check in (
-            ("constant_task", checks.varied),
-            ("criteria_error", checks.criteria_evaluable),
-            ("criteria_true_at_reset", checks.criteria_false),
-            ("unwinnable", checks.winnable),
-            ("answer_visible", checks.answer_hidden),
-        ):
-            if finding is None and name not in config.off:
-                finding = check(cast)
-        if finding is None and "degenerate" not in config.off:
-            finding = _degenerate(session, cast, domain, config, seeds[config.seeds :])
-    return cast.probes[0] if finding is None else finding
-
-
-def _cap(domain: domain_lib.Domain, config: ValidateConfig) -> int:
-    """Turns that an environment is given, the same as in play."""
-    return min(domain.max_turns, config.max_turns or domain.max_turns)
-
-
-def _open(candidate: _Candidate, crew, domain, config, seed: int, hash_seed: int):
-    return crew.open(
-        candidate.source,
-        modules=dict(domain.modules),
-        prelude=domain.prelude,
-        seed=seed,
-        hash_seed=hash_seed,
-        clock_shift_seconds=CLOCK_SHIFT_SECONDS * hash_seed,
-        limits=sandbox_records.Limits(
-            wall_seconds=config.wall_seconds,
-            cpu_seconds=config.wall_seconds,
-            memory_bytes=config.memory_bytes,
-        ),
-    )
-
-
-def _sound(plays, config: ValidateConfig) -> programs.Finding | None:
-    """Judge what holds of every play: the range of rewards, and an end."""
-    finding = None
-    if "reward_range" not in config.off:
-        finding = checks.reward_range(plays)
-    if finding is None and "never_ends" not in config.off:
-        finding = checks.ends(plays)
-    return finding
-
-
-def _replayed(candidate, crew, domain, config, seed: int, cast) -> programs.Finding | None:
-    """Repeat plays in a second process, with another hash seed and another clock."""
-    if "nondeterministic" in config.off:
-        return None
-    plays = [*cast.probes, *cast.solvers[: config.replayed]]
-    with contextlib.closing(_open(candidate, crew, domain, config, seed, 1)) as session:
-        finding = trial.replay(session, plays, cap=_cap(domain, config))
-    if finding is not None and finding.reason not in _OURS + ("nondeterministic",):
-        detail = f"fails only in the second process: {finding.detail}"[:300]
-        return programs.Finding(reason="nondeterministic", detail=detail)
-    return finding
-
-
-def _degenerate(session, cast, domain, config: ValidateConfig, seeds) -> programs.Finding | None:
-    """Refuse what a player wins without thinking.
-
-    Who wins too often on the first seeds plays fresh ones, and those alone decide: small answers
-    make luck common, and the constant was chosen after seeing the first seeds.
-    """
-    bound = domain.max_cheat_rate if config.max_cheat_rate is None else config.max_cheat_rate
-    rates = checks.cheat_rates(cast.scripted)
-    suspects = [name for name, rate in rates.items() if rate > bound]
-    if suspects and seeds:
-        again = casting.scripted(domain, seeds, suspects, config.cheat_turns, cast)
-        finding = trial.play_all(session, again, cap=_cap(domain, config))
-        finding = finding or _sound(again, config)
-        if finding is not None:
-            return finding
-        rates = checks.cheat_rates(again)
-    worst = max(rates, key=lambda name: rates[name])
-    if rates[worst] <= bound:
-        return None
-    detail = f"the {worst} player earns {rates[worst]:.2f} on average; at most {bound:g}"
-    return programs.Finding(reason="degenerate", detail=detail)
-
-
 def _accepted(
-    candidate: _Candidate, draft: records.Draft, play: trial.Play, domain, config, known, accepted
+    candidate: _Candidate,
+    draft: records.Draft,
+    ran: examination.Outcome,
+    domain,
+    config,
+    known,
+    accepted,
 ) -> Verdict:
     near = neighbours.nearest(known, candidate.signature_K)
     if accepted:
@@ -358,18 +261,18 @@ def _accepted(
         skill=draft.skill,
         difficulty=draft.difficulty,
         generation=draft.generation,
-        class_name=play.class_name,
+        class_name=ran.class_name,
         digest=candidate.digest,
         signature=fingerprints.to_text(candidate.signature_K),
-        max_turns=play.max_turns,
+        max_turns=ran.max_turns,
         similarity=float(near),
     )
     marks = _marks(None, config)
     for name, has in (
-        ("criteria_error", play.criteria is not None),
-        ("criteria_true_at_reset", play.criteria is not None),
-        ("unwinnable", play.has_solution),
-        ("answer_visible", play.has_solution),
+        ("criteria_error", ran.has_criteria),
+        ("criteria_true_at_reset", ran.has_criteria),
+        ("unwinnable", ran.has_solution),
+        ("answer_visible", ran.has_solution),
     ):
         if not has and marks[name] == "pass":
             marks[name] = NOT_APPLICABLE
