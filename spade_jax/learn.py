@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from spade_jax import batch as batches
@@ -67,7 +68,7 @@ def init(
 ) -> TrainState:
     """Start at given parameters, laid out over the mesh."""
     layout, whole = sharding.param_shardings(model, mesh), sharding.replicated(mesh)
-    params = jax.device_put(params, layout)
+    params = sharding.place(params, layout)
     reference = None
     if config.objective.kl_coefficient > 0:
         reference = jax.tree.map(jnp.copy, params)  # the state is donated: no shared buffers
@@ -75,9 +76,9 @@ def init(
     return TrainState(
         params=params,
         opt_state=jax.jit(optimizer.build(config).init, out_shardings=placed)(params),
-        curriculum=jax.device_put(curriculum.init(pool_slots, curriculum_config), whole),
+        curriculum=sharding.place(curriculum.init(pool_slots, curriculum_config), whole),
         reference=reference,
-        step=jax.device_put(jnp.zeros((), jnp.int32), whole),
+        step=sharding.place(np.zeros((), np.int32), whole),
     )
 
 

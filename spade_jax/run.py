@@ -183,14 +183,14 @@ def _warm_start(config, crew, folder: epath.Path, scratch: bool, group: hosts.Ho
             with files.written(path) as local:
                 words.save(local)
     mesh = machine.make_mesh(config)
-    params = jax.device_put(params, sharding.param_shardings(model, mesh))
+    params = sharding.place(params, sharding.param_shardings(model, mesh))
     passages = machine.open_corpus(config)
     shown = warmstart.examples(
         config, taught, machine.open_chat(words), domains.get(config.setting), passages
     )
     say(f"warm start: {len(taught)} lessons, {len(shown)} examples, {words.vocab_size} tokens")
     batches = supervised.pipeline(shown, config.warmstart.supervised, config.seed)
-    state = supervised.start(params, config.warmstart.supervised)
+    state = supervised.start(params, config.warmstart.supervised, mesh)
     store = checkpoint.Store(folder / "warmstart", checkpoint.CheckpointConfig(keep=1))
     if store.steps():
         state, host = store.restore(store.steps()[-1], state)

@@ -122,12 +122,18 @@ def optimizer(config: SupervisedConfig) -> optax.GradientTransformation:
     return optax.chain(optax.clip_by_global_norm(config.clip_norm), matrices)
 
 
-def start(params: Any, config: SupervisedConfig) -> State:
-    """Begin training at `params`."""
+def start(params: Any, config: SupervisedConfig, mesh: jax.sharding.Mesh) -> State:
+    """Begin training at `params`, which lie on the mesh."""
+    whole = sharding.replicated(mesh)
+
+    def placed(leaf):  # moments lie as their parameters do, counts on this process only
+        laid = isinstance(leaf.sharding, jax.sharding.NamedSharding)
+        return leaf if laid else sharding.place(leaf, whole)
+
     return State(
         params=params,
-        opt_state=optimizer(config).init(params),
-        step=jnp.zeros((), jnp.int32),
+        opt_state=jax.tree.map(placed, optimizer(config).init(params)),
+        step=sharding.place(np.zeros((), np.int32), whole),
     )
 
 

@@ -67,7 +67,7 @@ def _talk_nonsense(config, words, mesh):
         )
     model = machine.fit_vocabulary(config.policy.model, words)
     state = supervised.start(
-        transformer.init(model, jax.random.key(0)), config.warmstart.supervised
+        transformer.init(model, jax.random.key(0)), config.warmstart.supervised, mesh
     )
     batches = supervised.pipeline(shown, config.warmstart.supervised, 0)
     state = warmstart.train(state, batches, model, config, mesh, lambda *_: None, lambda _: None)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import functools
 import math
+from typing import Any
 
 import jax
+import numpy as np
 
 from spade_jax.policy import rules, transformer
 
@@ -103,6 +105,22 @@ def _param_sharding(path, shape, mesh):
                 f"{size // parts * parts or parts} or {-(-size // parts) * parts}."
             )
     return jax.sharding.NamedSharding(mesh, rules.spec(*words))
+
+
+def place(tree: Any, layout: Any) -> Any:
+    """Lay out values that every process holds, or arrays that lie on the devices already.
+
+    Args:
+        layout: one sharding, or a tree of them.
+    """
+
+    def plain(leaf):
+        # JAX 0.10 makes an array that cannot be read of a local one that several processes shall
+        # hold whole; of NumPy's it makes a sound one.
+        local = isinstance(leaf, jax.Array) and leaf.is_fully_addressable
+        return np.asarray(leaf) if local and jax.process_count() > 1 else leaf
+
+    return jax.device_put(jax.tree.map(plain, tree), layout)
 
 
 def gather(params: dict, config: transformer.ModelConfig, mesh: jax.sharding.Mesh) -> dict:
