@@ -126,21 +126,28 @@ def place(tree: Any, layout: Any) -> Any:
 def gather(params: dict, config: transformer.ModelConfig, mesh: jax.sharding.Mesh) -> dict:
     """Give this process a copy of the parameters of a mesh, in one call of all processes.
 
-    Every process keeps a whole copy, cut over its own devices by the tensor axis.
+    A copy is cut by the tensor axis over as many of the process's devices as its sizes divide into;
+    further devices hold further copies.
 
     Returns:
         arrays on this process's devices, for its sampler.
-    Raises:
-        ValueError: heads, feed-forward width or vocabulary do not divide into its devices.
     """
     every = sorted(mesh.devices.flat, key=lambda device: (device.process_index, device.id))
     here = [device for device in every if device.process_index == jax.process_index()]
-    copies = make_mesh(data=len(every) // len(here), tensor=len(here), devices=every)
-    local = make_mesh(tensor=len(here), devices=here)
+    sizes = (config.heads, config.kv_heads, config.mlp_width, config.vocab_size, len(here))
+    cut = math.gcd(*sizes)
+    layout = param_shardings(config, _tensor_mesh(cut, here))
 
-    def take(leaf, layout):
+    def take(leaf, sharding):
         pieces = [shard.data for shard in leaf.addressable_shards]
-        return jax.make_array_from_single_device_arrays(leaf.shape, layout, pieces)
+        return jax.make_array_from_single_device_arrays(leaf.shape, sharding, pieces)
 
-    copied = jax.device_put(params, param_shardings(config, copies))
-    return jax.tree.map(take, copied, param_shardings(config, local))
+    copied = jax.device_put(params, param_shardings(config, _tensor_mesh(cut, every)))
+    return jax.tree.map(take, copied, layout)
+
+
+def _tensor_mesh(cut: int, devices: list) -> jax.sharding.Mesh:
+    """Arrange devices in copies cut by tensor, in this order: `make_mesh` may choose another."""
+    grid = np.array(devices).reshape(-1, 1, cut, 1)
+    types = (jax.sharding.AxisType.Auto,) * grid.ndim
+    return jax.sharding.Mesh(grid, rules.MESH_AXES, axis_types=types)
