@@ -42,7 +42,7 @@ def cast(
     """Lay out all plays of a trial.
 
     Args:
-      names: scripted players, of players.PLAYERS.
+      names: scripted players, of `scripted_names`.
       cheat_turns: replies that a scripted player has; None takes the setting's.
     """
     probes = [
@@ -55,6 +55,13 @@ def cast(
     ]
     early = Cast(probes=probes, solvers=solvers, scripted=[])
     return dataclasses.replace(early, scripted=scripted(domain, seeds, names, cheat_turns, early))
+
+
+def scripted_names(domain: domain_lib.Domain) -> tuple[str, ...]:
+    """List the scripted players of a setting."""
+    if domain.uses_tools:
+        return players.PLAYERS + players.COPYING + players.CALLING
+    return players.PLAYERS + players.COPYING + players.INFORMED + (players.SHORTCUT,)
 
 
 def scripted(
@@ -74,8 +81,8 @@ def scripted(
                 player=name,
                 seed=seed,
                 index=first + len(plays),
-                turns=turns,
-                choose=_chooser(name, domain, others.solvers),
+                turns=1 if name == players.SHORTCUT else turns,
+                choose=_chooser(name, domain, others),
             )
             plays.append(play)
     return plays
@@ -97,12 +104,44 @@ def _solver(domain: domain_lib.Domain) -> Callable[[trial.Play], str | None]:
     return choose
 
 
-def _chooser(name: str, domain: domain_lib.Domain, solvers: Sequence[trial.Play]):
-    """The constant is chosen once the solvers are reset: the commonest answer."""
+def _chooser(name: str, domain: domain_lib.Domain, others: Cast):
+    """Choose as the player of that name; the solvers have played before."""
 
     def choose(play: trial.Play) -> str:
-        answers = [other.first_solution for other in solvers if other.first_solution]
+        turn = len(play.steps)
+        answers = [other.first_solution for other in others.solvers if other.first_solution]
+        if name in players.COPYING:
+            return domain.wrap(_copied(name, play, others.solvers))
+        if name == players.SHORTCUT:
+            own = [other for other in others.solvers if other.seed == play.seed and other.steps]
+            return own[0].steps[-1].action if own else domain.wrap("")
+        if name in players.INFORMED:
+            return domain.wrap(_informed(name, play, others.solvers, answers))
+        if name in players.CALLING:
+            said = players.random_call(others.probes[0].tools or [], play.newest, play.seed, turn)
+            return domain.wrap("done" if turn % 4 == 3 else said)
         constant = players.most_common(answers or (["done"] if domain.uses_tools else []))
-        return domain.wrap(players.content(name, play.newest, constant, play.seed, len(play.steps)))
+        return domain.wrap(players.content(name, play.newest, constant, play.seed, turn))
 
     return choose
+
+
+def _copied(name: str, play: trial.Play, solvers: Sequence[trial.Play]) -> str:
+    """Say what a solver of another seed said at this turn, or what most solvers said last."""
+    played = [other for other in solvers if other.steps and other.seed != play.seed]
+    if not played:
+        return ""
+    if name == "last_word":
+        return players.most_common([other.steps[-1].action for other in played])
+    steps = played[play.seed % len(played)].steps
+    return steps[min(len(play.steps), len(steps) - 1)].action
+
+
+def _informed(name: str, play: trial.Play, solvers, answers: Sequence[str]) -> str:
+    """Say the right answer in a way that must not count; "" where it is not known."""
+    own = next((other.first_solution for other in solvers if other.seed == play.seed), None)
+    if not own:
+        return ""
+    if name == "part_of_answer":
+        return players.part_of(own)
+    return players.all_answers(answers, own)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from spade_jax import casting, leaks, programs, trial
+from spade_jax import casting, leaks, players, programs, trial
 
 MAX_REWARD = 10.0
 WIN = 1.0
@@ -99,33 +99,43 @@ def winnable(cast: casting.Cast) -> programs.Finding | None:
 
 
 def answer_hidden(cast: casting.Cast) -> programs.Finding | None:
-    """What wins next cannot be read off a fixed place of the text, before any turn.
+    """What wins cannot be read off a fixed place of the text, before any turn.
 
-    A task that one answer wins must not tell it after a wrong answer either.
+    Sought are the next action of each turn, the first one, and one that wins at once although the
+    program's own way there is longer. A task that one answer wins must not tell it after a wrong
+    answer either.
     """
     solvers = [play for play in cast.solvers if play.value == WIN]
+    firsts = [(play.observation, _bare(play.steps[0].action)) for play in solvers]
+    jumps = [p for p in cast.scripted if p.player == players.SHORTCUT and p.value == WIN]
+    ends = leaks.without_common([_bare(play.steps[-1].action) for play in jumps])
+    jumped = list(zip([play.observation for play in jumps], ends, strict=True))
     moves = [
         (_seen_before(play, turn), _bare(step.action))
         for play in solvers
         for turn, step in enumerate(play.steps)
     ]
-    place = leaks.place_of_answer(*_columns(moves))
-    if place is None and solvers and all(len(play.steps) == 1 for play in solvers):
+    told = []
+    if solvers and all(len(play.steps) == 1 for play in solvers):
         told = [
             (play.steps[0].observation, _bare(play.first_solution))
             for play in cast.probes
             if len(play.steps) > 1 and play.first_solution is not None
         ]
-        place = leaks.place_of_answer(*_columns(told))
-    if place is None:
-        return None
-    return programs.Finding(reason="answer_visible", detail=f"the answer stands {place}"[:300])
+    for pairs in (moves, firsts, jumped, told):
+        place = leaks.place_of_answer(*_columns(pairs))
+        if place is not None:
+            detail = f"the answer stands {place}"[:300]
+            return programs.Finding(reason="answer_visible", detail=detail)
+    return None
 
 
 def cheat_rates(plays: Sequence[trial.Play]) -> dict[str, float]:
-    """Mean return, at least 0, of each scripted player."""
+    """Mean return, at least 0, of each scripted player that must not win."""
     values: dict[str, list[float]] = {}
     for play in plays:
+        if play.player == players.SHORTCUT:
+            continue
         values.setdefault(play.player, []).append(max(0.0, play.value))
     return {player: sum(earned) / len(earned) for player, earned in values.items()}
 

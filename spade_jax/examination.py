@@ -65,10 +65,12 @@ def _try(candidate: _Candidate, crew, domain, config) -> trial.Play | programs.F
     """Run a program's checks once; gives its first play where all pass."""
     rng = np.random.default_rng([config.seed, int(candidate.digest[:12], 16)])
     seeds = [int(seed) for seed in rng.integers(1, 2**31, size=config.seeds + config.more_seeds)]
-    names = players.PLAYERS if "degenerate" not in config.off else ("constant",)
+    names = casting.scripted_names(domain)
+    if "degenerate" in config.off:
+        names = ("constant", players.SHORTCUT)
     cast = casting.cast(domain, seeds[: config.seeds], names, config.cheat_turns)
     with contextlib.closing(_open(candidate, crew, domain, config, seeds[0], 0)) as session:
-        for group in (cast.probes, cast.solvers + cast.scripted):
+        for group in (cast.probes, cast.solvers, cast.scripted):
             finding = trial.play_all(session, group, cap=_cap(domain, config))
             if finding is None and group is cast.probes and domain.uses_tools:
                 finding = checks.tools(group)
@@ -139,12 +141,13 @@ def _degenerate(session, cast, domain, config, seeds) -> programs.Finding | None
     """Refuse what a player wins without thinking.
 
     Who wins too often on the first seeds plays fresh ones, and those alone decide: small answers
-    make luck common, and the constant was chosen after seeing the first seeds.
+    make luck common, and the constant was chosen after seeing the first seeds. A player that
+    knows the answer has no luck: it is decided at once.
     """
     bound = domain.max_cheat_rate if config.max_cheat_rate is None else config.max_cheat_rate
     rates = checks.cheat_rates(cast.scripted)
     suspects = [name for name, rate in rates.items() if rate > bound]
-    if suspects and seeds:
+    if suspects and seeds and not set(suspects) & set(players.INFORMED):
         again = casting.scripted(domain, seeds, suspects, config.cheat_turns, cast)
         finding = trial.play_all(session, again, cap=_cap(domain, config))
         finding = finding or _sound(again, config)

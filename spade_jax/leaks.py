@@ -16,7 +16,7 @@ LEAST = 4  # seeds below which nothing is concluded
 CONTEXT = 3  # words that may name a place
 MAX_READ = 20_000  # characters of an observation that are searched
 
-_TOKEN = re.compile(r"(?<![\w.])-\d+(?:\.\d+)?|\d+(?:\.\d+)?|[^\W\d_]+|[^\w\s]|_")
+_TOKEN = re.compile(r"\n|(?<![\w.])-\d+(?:\.\d+)?|\d+(?:\.\d+)?|[^\W\d_]+|[^\w\s]|_")
 
 
 def place_of_answer(observations: Sequence[str], answers: Sequence[str]) -> str | None:
@@ -41,8 +41,24 @@ def place_of_answer(observations: Sequence[str], answers: Sequence[str]) -> str 
 
 
 def tokens(text: str) -> list[str]:
-    """Cut a text into numbers, words and signs, case folded."""
+    """Cut a text into numbers, words, signs and ends of lines, case folded."""
     return [token.lower() for token in _TOKEN.findall(text)]
+
+
+def without_common(answers: Sequence[str]) -> list[str]:
+    """Cut off the words that all answers begin and end with: of "blame 7", "blame 9" numbers stay.
+
+    Answers that are all alike stay as they are.
+    """
+    words = [answer.split() for answer in answers]
+    if len(set(map(tuple, words))) < 2:
+        return list(answers)
+    least, first, last = min(map(len, words)), 0, 0
+    while first < least and len({answer[first] for answer in words}) == 1:
+        first += 1
+    while last < least - first and len({answer[-1 - last] for answer in words}) == 1:
+        last += 1
+    return [" ".join(answer[first : len(answer) - last] or answer) for answer in words]
 
 
 def _all_places(text: list[str], answer: list[str]) -> set[str]:
