@@ -8,6 +8,7 @@ overrides one method, so that what is broken is one property and nothing else.
 from __future__ import annotations
 
 import ast
+import re
 import textwrap
 from collections.abc import Callable
 from typing import NamedTuple
@@ -45,9 +46,12 @@ def derived(source: str, body: str) -> str:
     """Keep a program under another class name and derive the environment from it."""
     name = class_name(source)
     base = name.removesuffix("Env") + "Sound"
-    return (
-        f"{source.replace(name, base)}\n\nclass {name}({base}):\n{textwrap.indent(body, '    ')}\n"
-    )
+    kept = _renamed(source, name, base)
+    return f"{kept}\n\nclass {name}({base}):\n{textwrap.indent(body, '    ')}\n"
+
+
+def _renamed(source: str, name: str, other: str) -> str:
+    return re.sub(rf"\b{name}\b", other, source)
 
 
 def _derive(body: str) -> Callable[[str], str]:
@@ -110,7 +114,7 @@ def _of_text() -> list[Mutation]:
         Mutation("indent", "syntax", _after("  x = 1\n    y = 2")),
         Mutation("print_statement", "syntax", _after("print 'hello'")),
         Mutation("prose_around", "syntax", _before("Here is the environment you asked for:")),
-        Mutation("other_class", "no_env_class", lambda s: s.replace(class_name(s), "TheGame")),
+        Mutation("other_class", "no_env_class", lambda s: _renamed(s, class_name(s), "TheGame")),
         Mutation("nested_class", "no_env_class", _inside_function),
         Mutation("no_step", "missing_method", _rename("step", "act"), ("games",)),
         Mutation("no_reset", "missing_method", _rename("reset", "start"), ("games", "tool_use")),
@@ -321,7 +325,7 @@ def _of_cheats() -> list[Mutation]:
 
 def _of_copies() -> list[Mutation]:
     return [
-        Mutation("other_names", "duplicate", lambda s: s.replace(class_name(s), "RenamedEnv")),
+        Mutation("other_names", "duplicate", lambda s: _renamed(s, class_name(s), "RenamedEnv")),
         Mutation("other_locals", "duplicate", lambda s: ast.unparse(_Locals().visit(ast.parse(s)))),
         Mutation("other_layout", "duplicate", lambda s: ast.unparse(ast.parse(s))),
         Mutation("docstring", "duplicate", lambda s: '"""Another game."""\n# by hand\n' + s),

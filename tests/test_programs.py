@@ -233,6 +233,7 @@ def instances(ask, solve, count=10):
         (lambda xs, a: f"{a} is the total of {xs}", sum, True),
         (lambda xs, a: f"reverse {xs} ({'-'.join(map(str, a))})", lambda xs: xs[::-1], True),
         (lambda xs, a: f"calc {xs[0]}*{xs[1]} {a}", lambda xs: xs[0] * xs[1], True),
+        (lambda xs, a: f"next of {xs[0]} {xs[1]} {xs[2]}\n{a}", sum, True),  # a line of its own
         (lambda xs, a: f"total {xs}", sum, False),
         (lambda xs, a: f"sort {xs}", sorted, False),
         (lambda xs, a: f"largest of {xs}", max, False),
@@ -243,6 +244,20 @@ def instances(ask, solve, count=10):
 )  # fmt: skip
 def test_only_a_fixed_place_gives_an_answer_away(ask, solve, leaks_out):
     assert (leaks.place_of_answer(*instances(ask, solve)) is not None) == leaks_out
+
+
+@pytest.mark.parametrize(
+    ("answers", "varying"),
+    [
+        (["blame 7", "blame 9"], ["7", "9"]),
+        (["set a to 1 now", "set b to 2 now"], ["a to 1", "b to 2"]),
+        (["go", "go on"], ["go", "on"]),  # nothing is cut away whole
+        (["done", "done"], ["done", "done"]),
+        (["3", "4"], ["3", "4"]),
+    ],
+)
+def test_what_all_answers_share_is_cut_off(answers, varying):
+    assert leaks.without_common(answers) == varying
 
 
 def test_scripted_players_are_functions_of_seed_and_turn():
@@ -257,6 +272,37 @@ def test_scripted_players_are_functions_of_seed_and_turn():
     assert {"7", "30", "12", "red", "blue", "Pick"} <= words
     numbers = {int(players.content("random_integers", seen, "7", seed, 0)) for seed in range(300)}
     assert min(numbers) == 0 and max(numbers) == 30
+
+
+def test_informed_players_never_say_the_answer_as_it_is():
+    assert players.all_answers(["4", "7", "9", "4"], "7") == "4, 7, 9"
+    assert players.all_answers(["4", "7", "4"], "7") == ""  # two answers are a guess, no list
+    assert players.all_answers(["go\nup", "a", "b"], "go\nup") == ""  # a plan, no answer
+    assert players.part_of("42") == "2" and players.part_of("[1, 5, 3]") == "5"
+    assert players.part_of("7") == players.part_of("-7") == ""
+
+
+def test_a_blind_call_fits_the_schema():
+    rules = {
+        "room": {"enum": ["hall", "attic"]},
+        "level": {"type": "integer"},
+        "names": {"type": "array"},
+        "fast": {"type": "boolean"},
+        "text": {"type": "string"},
+        "more": {"type": "object"},
+        "odd": 3,
+    }
+    tools = [{"function": {"name": "set", "parameters": {"properties": rules}}}]
+    texts = {players.random_call(tools, "Set hall to 41", seed, 0) for seed in range(40)}
+    assert players.random_call(tools, "Set hall to 41", 3, 0) in texts and len(texts) > 10
+    for text in texts:
+        (call,) = domains.tool_use.parse_calls(text).calls
+        assert call.name == "set" and call.arguments["room"] in ("hall", "attic")
+        assert call.arguments["level"] == 41 and type(call.arguments["fast"]) is bool
+        assert call.arguments["text"] in ("Set", "hall", "to", "41")
+        assert isinstance(call.arguments["names"], list) and call.arguments["more"] == {}
+    assert players.random_call([], "x", 1, 0) == ""
+    assert players.random_call([{"function": {"name": "stop"}}], "", 1, 0)
 
 
 @pytest.mark.parametrize(
