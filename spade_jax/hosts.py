@@ -147,12 +147,15 @@ class Hosts:
     def _watch(self) -> None:
         others = [index for index in range(self.count) if index != self.index]
         seen = {index: (None, time.monotonic()) for index in others}
+        left = {index: _read(self._folder / f"{index}.json") for index in others}
         beats = 0
         while not self._ended.wait(BEAT_SECONDS):
             beats += 1
             self._beat(beats)
             now = time.monotonic()
             told = {index: _read(self._folder / f"{index}.json") for index in others}
+            # What lay there at the start is of an earlier run, which may have ended with an error.
+            told = {i: None if beat == left[i] else beat for i, beat in told.items()}
             for index, beat in told.items():
                 if beat is not None and beat["beats"] != seen[index][0]:
                     seen[index] = (beat["beats"], now)

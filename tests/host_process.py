@@ -15,6 +15,8 @@ def main():
     jax.config.update("jax_enable_recoverability", True)
     jax.distributed.initialize(f"localhost:{port}", int(count), int(index))
     config = hosts.HostsConfig(silence_seconds=4.0, barrier_seconds=6.0)
+    if mood == "late" and index == "1":
+        time.sleep(2.5)
     with hosts.Hosts(folder, config) as group:
         for items in (list(range(11)), [0], []):
             made = group.spread(items, lambda share: ["é" * item for item in share], str)

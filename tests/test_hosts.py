@@ -1,5 +1,6 @@
 """Processes that form one run exchange values; a missing one ends the others in time, by name."""
 
+import json
 import os
 import pathlib
 import signal
@@ -96,6 +97,16 @@ def test_a_process_that_ends_with_an_error_ends_the_others(start):
         assert child.returncode == (1 if index == 1 else hosts.MISSING), errors
         expected = "this process has a fault" if index == 1 else "): ended with an error"
         assert expected in errors
+
+
+def test_an_error_of_an_earlier_run_ends_nobody(start, tmp_path):
+    (tmp_path / hosts.FOLDER).mkdir()
+    beat = {"beats": hosts.FAILED, "room": "learn", "gathers": 7, "waits": False}
+    text = json.dumps(beat | {"host": "somewhere", "pid": 7})
+    (tmp_path / hosts.FOLDER / "1.json").write_text(text, encoding="utf-8")
+    for child in start(2, "late"):
+        _, errors = child.communicate(timeout=90)
+        assert child.returncode == 0, errors
 
 
 def test_one_process_exchanges_with_itself_and_writes_nothing(tmp_path):
