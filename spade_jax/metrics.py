@@ -75,7 +75,7 @@ METRICS = {
     "env/skill_*/validity": "share of the drafts judged that were accepted in this skill",
     # The policy in both roles.
     "actor/agent_entropy": "mean entropy of the distribution at each trained agent token, nats",
-    "actor/designer_entropy": "the same, designer",
+    "actor/designer_entropy": "the same, designer; absent where none of its tokens is trained",
     "actor/agent_advantage_rms": "root mean square of the agent's advantages over its tokens",
     "actor/designer_advantage_rms": "the same, designer",
     # The update.

@@ -234,8 +234,6 @@ def _update(told: Told) -> records.Metrics:
         return float((report[name] * share_2).sum())
 
     named = {
-        "actor/agent_entropy": float(report["entropy_2"][records.AGENT]),
-        "actor/designer_entropy": float(report["entropy_2"][records.DESIGNER]),
         "actor/agent_advantage_rms": float(report["advantage_rms_2"][records.AGENT]),
         "actor/designer_advantage_rms": float(report["advantage_rms_2"][records.DESIGNER]),
         "train/loss": float(report["loss"]),
@@ -252,7 +250,10 @@ def _update(told: Told) -> records.Metrics:
         "train/padding": 1.0 - told.made.real_share,
         "train/skipped_steps": int(report["skipped_steps"]),
     }
-    if "kl_2" in report:  # absent without a reference
+    for role in both:
+        if tokens_2[role] > 0:  # without a token there is no entropy, and 0 would be an alarm
+            named[f"actor/{records.ROLES[role]}_entropy"] = float(report["entropy_2"][role])
+    if "kl_2" in report and tokens_2.sum() > 0:  # absent without a reference
         named["train/kl"] = over_roles("kl_2")
     return named
 

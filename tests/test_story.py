@@ -206,6 +206,12 @@ def test_hints_that_the_gate_refused_are_counted_by_reason():
     assert named["count/policy_hint_refused_empty"] == 3
 
 
+def test_a_role_without_trained_tokens_has_no_entropy():
+    report = dict(REPORT, tokens_2=np.array([0.0, 10.0]), entropy_2=np.array([0.0, 0.5]))
+    named = story.metrics(told(report=report), {})
+    assert "actor/designer_entropy" not in named and named["actor/agent_entropy"] == 0.5
+
+
 def test_divergence_without_a_reference_is_no_metric():
     report = {name: value for name, value in REPORT.items() if name != "kl_2"}
     assert "train/kl" not in story.metrics(told(report=report), {})

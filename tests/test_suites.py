@@ -1,6 +1,7 @@
 """Suites score tasks one by one; what is known is never scored again; pass@k has no bias."""
 
 import json
+import math
 import shutil
 
 import numpy as np
@@ -136,6 +137,33 @@ def test_short_answers_are_read_from_the_last_box(tmp_path):
     assert [(r.task, r.answers) for r in results] == [("aime/I-1", "100")]
 
 
+@pytest.mark.parametrize(
+    "row", [{"answer": "8"}, {"problem": "2^3?", "answer": " "}, {"problem": "2^3?"}]
+)
+def test_a_question_without_text_or_answer_is_refused(tmp_path, row):
+    path = tmp_path / "aime.jsonl"
+    path.write_text(json.dumps(row))
+    with pytest.raises(ValueError, match="question 0 "):
+        questions.aime(str(path))
+
+
+def test_two_questions_of_one_name_are_refused(tmp_path):
+    path = tmp_path / "aime.jsonl"
+    path.write_text(
+        '{"id": 1, "problem": "1?", "answer": 1}\n{"id": 1, "problem": "2?", "answer": 2}'
+    )
+    with pytest.raises(ValueError, match="aime/1 stands there twice"):
+        questions.aime(str(path))
+
+
+@pytest.mark.parametrize("answer", ["", "AB", -1, 2, "C"])
+def test_an_answer_that_is_none_of_the_choices_is_refused(tmp_path, answer):
+    path = tmp_path / "gpqa.jsonl"
+    path.write_text(json.dumps({"question": "q", "choices": ["x", "y"], "answer": answer}))
+    with pytest.raises(ValueError, match="none of its 2 choices"):
+        questions.gpqa(str(path))
+
+
 def test_choices_are_shuffled_once_and_letters_compared(tmp_path):
     rows = [
         {"Question": f"q{n}", "Correct Answer": "right", "Incorrect Answer 1": "w1",
@@ -211,6 +239,12 @@ def test_changes_are_paired_over_questions_or_tasks():
     assert (gap, pairs) == (0.5, 4) and half == pytest.approx(1.959964 * 0.288675, rel=1e-5)
     gap, half, pairs = board.paired(summary(before, repeated=True), summary(after, repeated=True))
     assert (gap, half, pairs) == (0.5, 0.0, 2)
+
+
+def test_tasks_tried_more_often_later_are_not_paired():
+    before, after = {"a": "0", "b": "01"}, {"a": "0111", "b": "11"}
+    assert board.paired(summary(before), summary(after))[::2] == (0.5, 2)
+    assert board.paired(summary({"a": "0"}), summary({"a": "0111"})) == (0.0, math.inf, 0)
 
 
 def test_the_best_checkpoint_is_chosen_by_validation_alone():

@@ -93,13 +93,16 @@ def paired(before: Mapping, after: Mapping) -> tuple[float, float, int]:
     """Compare two scores of one suite.
 
     Args:
-      before, after: `Score` as dicts, of the same tasks and tries.
+      before, after: `Score` as dicts, of the same suite.
     Returns:
       mean difference, 1.96 standard errors of it (infinite below two pairs), number of pairs.
-      Pairs are tasks where questions are repeated, and questions otherwise.
+      Pairs are tasks where questions are repeated, and questions otherwise. A task that was not
+      tried as often both times has no pair.
     """
     gaps: list[float] = []
     for task in before["answers"].keys() & after["answers"].keys():
+        if len(before["answers"][task]) != len(after["answers"][task]):
+            continue
         pairs = [
             (int(a), int(b))
             for a, b in zip(before["answers"][task], after["answers"][task], strict=True)

@@ -20,14 +20,21 @@ _WRONG = re.compile(r"incorrect answer \d+", re.IGNORECASE)
 
 
 def aime(path: str, samples: int = 1, k: Sequence[int] = (1,)) -> suite.Suite:
-    """Read questions with `problem` (or `question`) and `answer`; JSON lines, JSON or CSV."""
+    """Read questions with `problem` (or `question`) and `answer`; JSON lines, JSON or CSV.
+
+    Raises:
+      ValueError: a question lacks its text or its answer, or two have one name.
+    """
     asked = {}
     for number, row in enumerate(_rows(path)):
         question = row.get("problem") or row.get("question")
-        asked[f"aime/{row.get('id', number)}"] = (
-            _ANSWER.format(question=question),
-            plain(str(row["answer"])),
-        )
+        answer = plain(str(row.get("answer", "")))
+        if not question or not answer:
+            raise ValueError(
+                f"{path}: question {number} has the keys {sorted(row)}; it needs `problem` (or "
+                "`question`) and `answer`, neither of them empty."
+            )
+        _add(asked, f"aime/{row.get('id', number)}", _ANSWER.format(question=question), answer)
     return _suite("aime", asked, plain, samples, k)
 
 
@@ -36,6 +43,9 @@ def gpqa(path: str, samples: int = 1, k: Sequence[int] = (1,)) -> suite.Suite:
 
     Rows have `question`, `correct answer` and `incorrect answer 1`, 2, 3 (any capitals), or
     `question`, `choices` and `answer` (a letter or an index from 0).
+
+    Raises:
+      ValueError: the right choice is not there, or two questions have one name.
     """
     asked = {}
     for number, row in enumerate(_rows(path)):
@@ -46,10 +56,8 @@ def gpqa(path: str, samples: int = 1, k: Sequence[int] = (1,)) -> suite.Suite:
         shown = [[right, *wrong][i] for i in order]
         listed = "\n".join(f"{LETTERS[i]}) {text}" for i, text in enumerate(shown))
         letter = LETTERS[int(np.flatnonzero(order == 0)[0])]
-        asked[f"gpqa/{row.get('record id', number)}"] = (
-            _CHOOSE.format(question=row["question"], choices=listed),
-            letter,
-        )
+        text = _CHOOSE.format(question=row["question"], choices=listed)
+        _add(asked, f"gpqa/{row.get('record id', number)}", text, letter)
     return _suite("gpqa", asked, _letter, samples, k)
 
 
@@ -81,6 +89,12 @@ def _suite(name, asked: Mapping[str, tuple[str, str]], read, samples: int, k) ->
     )
 
 
+def _add(asked: dict, name: str, question: str, answer: str) -> None:
+    if name in asked:
+        raise ValueError(f"{name} stands there twice; give each question a name of its own.")
+    asked[name] = (question, answer)
+
+
 def _letter(answer: str) -> str:
     found = re.match(r"\(?([A-Ja-j])\b", answer.strip())
     return found[1].upper() if found else ""
@@ -90,7 +104,13 @@ def _choices(row: Mapping) -> tuple[str, list[str]]:
     """Give the right choice and the wrong ones."""
     if "choices" in row:
         choices, answer = list(row["choices"]), row["answer"]
-        index = LETTERS.index(answer) if str(answer) in LETTERS else int(answer)
+        places = {name: i for i in range(len(choices)) for name in (LETTERS[i], str(i))}
+        index = places.get(str(answer).strip())
+        if index is None:
+            raise ValueError(
+                f"question {row.get('question')!r}: answer={answer!r} is none of its "
+                f"{len(choices)} choices; give a letter from A or an index from 0."
+            )
         return choices[index], choices[:index] + choices[index + 1 :]
     wrong = [str(row[key]).strip() for key in row if _WRONG.fullmatch(key)]
     if "correct answer" not in row or not wrong:
