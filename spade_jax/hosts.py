@@ -106,8 +106,13 @@ class Hosts:
         """
         if self.count == 1:
             return [value]
+        mine = json.dumps(value).encode()
         self._waits_since = time.monotonic()
-        texts = _exchange(json.dumps(value).encode())
+        try:
+            texts = _exchange(mine)
+        except (ValueError, RuntimeError):  # another process left: the thread names it and ends us
+            time.sleep(self._config.silence_seconds + 3 * BEAT_SECONDS)
+            raise
         self._waits_since = None
         self._gathers += 1
         return [json.loads(text) for text in texts]
