@@ -96,6 +96,12 @@ class Published:
                 run = ""
         return ids + (self.encode(run) if run else [])
 
+    def without_special(self, text: str) -> str:
+        """Take out what would be read as special tokens, and what that leaves behind."""
+        while (shorter := self._special.sub("", text)) != text:
+            text = shorter
+        return text
+
     def decode(self, ids: Sequence[int]) -> str:
         """Turn ids into text; special tokens by name."""
         return self._inner.decode(list(ids), skip_special_tokens=False)

@@ -6,7 +6,8 @@ when the chat is made: where a later turn changes earlier ones (templates of thi
 earlier thinking out), `extend` is refused with the reason and one-turn conversations still work.
 
 Contents are rendered as placeholders and put back afterwards, so that no text of a program or of
-the model can write the template's special tokens or reach its logic.
+the model can write the template's special tokens or reach its logic. Texts of tools, into which
+templates look, lose what would be read as special tokens.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ class TemplateChat:
 
         values = {
             "messages": messages,
-            "tools": list(tools) if tools else None,
+            "tools": self._plain(list(tools)) if tools else None,
             **self._words.names,
         }
         self._template.environment.filters["tojson"] = tojson
@@ -129,6 +130,14 @@ class TemplateChat:
             )
         except jinja2.TemplateError as error:
             raise ChatError(f"the chat template fails: {error}.") from error
+
+    def _plain(self, value):
+        """Take special tokens out of the texts of tools: some templates write these themselves."""
+        if isinstance(value, str):
+            return self._words.without_special(value)
+        if isinstance(value, Mapping):
+            return {self._plain(key): self._plain(entry) for key, entry in value.items()}
+        return [self._plain(entry) for entry in value] if isinstance(value, list) else value
 
     def _changes_spaces(self) -> bool:
         """Whether the template trims contents, which placeholders would hide."""
