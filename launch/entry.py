@@ -95,6 +95,7 @@ def settings_of(values):
         policy=policy,
         corpus=corpus,
         seed_environments=_absolute(built.seed_environments),
+        pool_folder=_absolute(built.pool_folder),
     )
 
 

@@ -1,16 +1,18 @@
 """Seed environments as playable records: choose by setting and split, turn knobs, make variants.
 
-In: a directory of seed files. Out: `SeedFile` and `records.Environment` records. Nothing is run.
+In: a directory of seed files, or a pool (`pool_files.py`). Out: `SeedFile` and
+`records.Environment` records. Nothing is run.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 from collections.abc import Sequence
 
 import numpy as np
 
-from spade_jax import fingerprints, programs, records, seed_files
+from spade_jax import fingerprints, pool_files, programs, records, seed_files
 
 
 def load(
@@ -18,16 +20,20 @@ def load(
 ) -> list[seed_files.SeedFile]:
     """Read the seed files of some settings and splits, in order of their families.
 
+    Files of a pool are checked, and bring their hint, difficulty and turn limit from its manifest.
+
     Raises:
       FileNotFoundError: the directory does not exist.
-      ValueError: two files claim one family.
+      ValueError: two files claim one family, or a pool's file is damaged or missing.
     """
     if not pathlib.Path(folder).is_dir():
         raise FileNotFoundError(
             f"seed environments: {folder} is no directory. Set config.seed_environments."
         )
+    is_pool = (pathlib.Path(folder) / pool_files.MANIFEST).exists()
+    rows = pool_files.read(folder) if is_pool else {}
     chosen = [
-        seed
+        _with_row(seed, rows.get(pathlib.Path(seed.path)))
         for seed in seed_files.read_all(folder)
         if seed.setting in settings and seed.split in splits
     ]
@@ -42,6 +48,8 @@ def environment(
     seed: seed_files.SeedFile, *, uid: int, max_turns: int, difficulty: str = "medium"
 ) -> records.Environment:
     """Make a seed file playable as it stands, with its turn limit capped."""
+    if seed.max_turns is not None:
+        max_turns = min(seed.max_turns, max_turns)
     code = seed.code if difficulty == "medium" else seed_files.at_difficulty(seed, difficulty)
     tree = programs.parse(code)
     if isinstance(tree, programs.Finding):
@@ -52,13 +60,14 @@ def environment(
         source=code,
         setting=seed.setting,
         skill=seed.skill,
-        difficulty=difficulty,
+        difficulty=seed.difficulty if difficulty == "medium" else difficulty,
         generation=-1,
         class_name=chosen.name if chosen else "",
         digest=fingerprints.digest(tree),
         signature=fingerprints.to_text(fingerprints.signature(tree)),
         max_turns=max_turns,
         family=seed.family,
+        hint=seed.hint,
     )
 
 
@@ -81,3 +90,11 @@ def variant(seed: seed_files.SeedFile, rng: np.random.Generator) -> tuple[str, s
         return seed.code, "medium"
     third = min(int(float(np.mean(places)) * 3), 2)
     return seed_files.turn_knobs(seed.code, values), records.DIFFICULTIES[third]
+
+
+def _with_row(seed: seed_files.SeedFile, row: dict | None) -> seed_files.SeedFile:
+    """Add what a pool's manifest says of a file."""
+    if row is None:
+        return seed
+    known = {name: row[name] for name in ("hint", "difficulty", "max_turns")}
+    return dataclasses.replace(seed, **known)

@@ -33,6 +33,7 @@ from spade_jax import (
     records,
     rollout,
     safeguards,
+    seed_files,
     seeds,
     settings,
     story,
@@ -114,7 +115,7 @@ def start(
         win_rate_Z=[float("nan")] * skills,
     )
     if config.mode == "fixed_pool":
-        found = library.load(config.seed_environments, (config.setting,), ("train",))
+        found = fixed_programs(config)
         turns = config.rollout.max_turns
         slots = pool.admit(
             progress.pool,
@@ -123,10 +124,26 @@ def start(
         )
         if min(slots, default=-1) < 0:
             raise ValueError(
-                f"pool.slots={config.pool.slots} cannot hold the {len(slots)} seed environments "
-                f"of {config.seed_environments}; set pool.slots >= {len(slots)}."
+                f"pool.slots={config.pool.slots} cannot hold the {len(slots)} environments of "
+                f"{config.pool_folder or config.seed_environments}; set pool.slots >= {len(slots)}."
             )
     return progress
+
+
+def fixed_programs(config: settings.RunConfig) -> list[seed_files.SeedFile]:
+    """Read the programs of a fixed pool.
+
+    Raises:
+      ValueError: there is none of the setting.
+    """
+    folder = config.pool_folder or config.seed_environments
+    found = library.load(folder, (config.setting,), ("train",))
+    if not found:
+        raise ValueError(
+            f"{folder} holds no train environments of setting {config.setting!r}. Set "
+            "config.setting to theirs, or name another directory."
+        )
+    return found
 
 
 def iterate(progress: Progress, world: machine.Machine, config: settings.RunConfig) -> Step:
@@ -194,8 +211,8 @@ def lay_table(slots, progress, config, rng) -> tuple[list[records.Environment], 
     table = [pool.environment(progress.pool, slot) for slot in slots]
     if not config.window.on:
         return table, []
-    seed_files = library.load(config.seed_environments, (config.setting,), ("train",))
-    return window.turn(table, progress.windows, seed_files, config.window, rng)
+    programs_of = fixed_programs(config)
+    return window.turn(table, progress.windows, programs_of, config.window, rng)
 
 
 def settle(progress, report, due: list[pool.Waiting], config: settings.RunConfig) -> None:

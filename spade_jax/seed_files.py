@@ -32,6 +32,9 @@ class SeedFile:
     split: str  # one of SPLITS
     knobs: Mapping[int, tuple[int, int, int]]  # literal in the code -> easy, medium, hard
     code: str  # program text without the header
+    difficulty: str = "medium"  # of the code as it stands
+    hint: str | None = None  # that a policy wrote
+    max_turns: int | None = None  # None leaves the limit to who plays it
 
 
 def read(path: str | pathlib.Path) -> SeedFile:

@@ -136,6 +136,8 @@ class RunConfig:
     mode: Literal["self_play", "fixed_pool", "supervised"] = "self_play"
     setting: Literal["compact", "games", "tool_use"] = "compact"
     seed_environments: str = "experiments/seed_environments"
+    pool_folder: str = ""  # pool of mode="fixed_pool", see pool_files.py; empty: the train split of
+    # seed_environments, which stay the ones that evaluations ask
     mesh: MeshConfig = MeshConfig()
     policy: PolicyConfig = PolicyConfig()
     sampler: SamplerConfig = SamplerConfig()
@@ -165,6 +167,11 @@ class RunConfig:
             raise ValueError(
                 f"learn.credit.interval={credit.interval} and design.every={self.design.every} "
                 "both say how long a generation lives; set the first to 0, which takes the second."
+            )
+        if self.pool_folder and self.mode != "fixed_pool":
+            raise ValueError(
+                f"pool_folder={self.pool_folder!r} with mode={self.mode!r}: only a fixed pool is "
+                "read from a directory. Set mode='fixed_pool', or leave pool_folder empty."
             )
         if self.window.on and self.mode != "fixed_pool":
             raise ValueError(

@@ -14,7 +14,7 @@ MAX_FUNCTION_LINES = 60
 LAYERS = {
     "ground": (
         *("records", "config", "seeds", "programs"),
-        *("fingerprints", "seed_files", "library"),
+        *("fingerprints", "seed_files", "pool_files", "library"),
     ),
     "furniture": (
         *("corpus", "checkpoint", "metrics", "safeguards"),
@@ -27,7 +27,7 @@ LAYERS = {
     "corridors": (
         *("settings", "machine", "ledger", "story", "figures", "generation", "answering"),
         *("warmstart", "loop", "evaluate", "run", "closing"),
-        *("suites", "jobs"),
+        *("suites", "jobs", "restored", "pool_export", "seat"),
     ),
 }
 ORDER = list(LAYERS)
