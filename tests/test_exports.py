@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -107,7 +108,7 @@ def work(tmp_path_factory):
 def door(name, *arguments):
     return subprocess.run(
         [sys.executable, "-m", f"launch.{name}", *map(str, arguments)],
-        cwd=ROOT, capture_output=True, text=True, timeout=300,
+        cwd=ROOT, capture_output=True, text=True, timeout=900,
         env={k: v for k, v in os.environ.items() if k != "XLA_FLAGS"},
     )  # fmt: skip
 
@@ -165,9 +166,15 @@ def test_environments_that_left_the_pool_are_exported_where_asked(work):
 
 
 def test_a_run_trains_on_an_exported_pool(exported, work):
+    asked = work / "asked"  # by the evaluations
+    asked.mkdir()
+    for split in ("train", "held_out"):
+        seeds = library.load(ROOT / "experiments/seed_environments", ("compact",), (split,))
+        shutil.copy(seeds[0].path, asked)
     done = door(
         "train", f"--config={work / 'tiny.py'}", f"--workdir={work / 'again'}",
         "--config.mode=fixed_pool", f"--config.pool_folder={exported}",
+        f"--config.seed_environments={asked}",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     (line,) = (work / "again" / "metrics.jsonl").read_text().splitlines()
