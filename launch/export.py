@@ -46,8 +46,10 @@ def main(argv: list[str]) -> None:
         params, config, like = _of_run() if _WORKDIR.value else _of_file()
         role = None if _ROLE.value is None else records.ROLES.index(_ROLE.value)
         output = pathlib.Path(_OUTPUT.value)
-        export.write(output, params, config, like=_LIKE.value or like, role=role)
-        print(f"{output}: {export.describe(config)['architectures'][0]}")
+        like = _LIKE.value or like
+        export.write(output, params, config, like=like, role=role)
+        words = f"tokenizer of {like}" if like else "no tokenizer; --like names one to copy"
+        print(f"{output}: {export.describe(config)['architectures'][0]}, {words}")
         if config.role_head == "lowrank":
             for number, name in enumerate(records.ROLES):
                 folder = output / f"adapter_{name}"

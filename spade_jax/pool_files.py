@@ -58,9 +58,10 @@ class Entry:
     origin: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
-        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", self.family):
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", self.family):
             raise ValueError(
-                f"family={self.family!r} is no file name: use letters, digits, _, . and -."
+                f"family={self.family!r} is no file name: use letters, digits, _, . and -, and "
+                "begin with a letter or digit."
             )
         if self.skill not in records.SKILLS_OF.get(self.setting, ()):
             raise ValueError(
@@ -168,7 +169,8 @@ def _rows(path: pathlib.Path) -> list[dict[str, Any]]:
             for name, kind in _FIELDS.items()
             if not isinstance(row, dict) or not isinstance(row.get(name, _FIELDS), kind)
         ]
-        if wrong or pathlib.PurePath(row["file"]).is_absolute() or ".." in row["file"]:
+        parts = () if wrong else pathlib.PurePath(row["file"]).parts
+        if not parts or ".." in parts or pathlib.PurePath(*parts).is_absolute():
             raise ValueError(
                 f"{path} is damaged: its environment {number} has no usable "
                 f"{', '.join(wrong) or 'file'}. Export the pool again."

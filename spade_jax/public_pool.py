@@ -64,12 +64,15 @@ def read(source: pathlib.Path, files: pathlib.Path | None = None) -> list[Candid
         content = _json(source)
         if not isinstance(content, list):
             raise ValueError(f"{source} is no memory file: it holds no JSON list.")
-        return [_of_memory(row, n, files) for n, row in enumerate(content)]
+        whole: dict[str, list[pathlib.Path]] = {}  # by name
+        for path in [] if files is None else _files(files, "*.py"):
+            whole.setdefault(path.name, []).append(path)
+        return [_of_memory(row, n, whole) for n, row in enumerate(content)]
     if (source / CHECKSUMS).exists():
         return _static_pool(source)
     if (source / "manifest.json").exists():
         return _dump(source)
-    paths = sorted(p for p in source.rglob("*.py") if not p.name.startswith(("reject_", "__")))
+    paths = [p for p in _files(source, "*.py") if not p.name.startswith(("reject_", "__"))]
     if not paths:
         raise ValueError(f"{source} holds no programs (*.py). Set --source to another folder.")
     return [_of_file(path, path.relative_to(source).as_posix(), {}) for path in paths]
@@ -129,7 +132,7 @@ def _static_pool(source: pathlib.Path) -> list[Candidate]:
     for row in _lines(listed) if listed.exists() else ():
         if isinstance(row, dict) and (name := _file_of(row)):
             rows[pathlib.PurePosixPath(name).name] = row
-    there = {path.relative_to(source).as_posix(): path for path in source.rglob("game_*.py")}
+    there = {path.relative_to(source).as_posix(): path for path in _files(source, "game_*.py")}
     named = [name for name in sums if name.endswith(".py")]
     found = []
     for name in sorted({*named, *there}):
@@ -150,7 +153,7 @@ def _dump(source: pathlib.Path) -> list[Candidate]:
     games = content.get("games") if isinstance(content, dict) else None
     if not isinstance(games, list):
         raise ValueError(f"{source / 'manifest.json'} has no list `games`: it is no dump.")
-    there = {path.relative_to(source).as_posix(): path for path in source.rglob("*.py")}
+    there = {path.relative_to(source).as_posix(): path for path in _files(source, "*.py")}
     found = []
     for number, row in enumerate(games):
         name = _file_of(row) if isinstance(row, dict) else ""
@@ -199,7 +202,9 @@ def _of_row(row: Any, number: int) -> Candidate:
     )
 
 
-def _of_memory(row: Any, number: int, files: pathlib.Path | None) -> Candidate:
+def _of_memory(
+    row: Any, number: int, programs_of: Mapping[str, Sequence[pathlib.Path]]
+) -> Candidate:
     name = _file_of(row) if isinstance(row, dict) else ""
     code = row.get("code_snippet") if isinstance(row, dict) else None
     if not name or not isinstance(code, str):
@@ -210,7 +215,7 @@ def _of_memory(row: Any, number: int, files: pathlib.Path | None) -> Candidate:
         if value is not None and not _is_number(value, BOUNDS[key]):
             statistics[key], fault = None, f"its {key} {value!r} is no number in its range"
     if len(code) >= memory.SNIPPET_CHARACTERS:
-        whole = [] if files is None else sorted(files.rglob(base))
+        whole = programs_of.get(base, ())
         texts = {path.read_bytes() for path in whole}
         if len(texts) == 1 and texts != {b""}:
             content = texts.pop()
@@ -265,6 +270,10 @@ def _slug(text: str) -> str:
 def _file_of(row: Mapping[str, Any]) -> str:
     found = [row[key] for key in _FILE_KEYS if isinstance(row.get(key), str) and row[key]]
     return found[0] if found else ""
+
+
+def _files(folder: pathlib.Path, pattern: str) -> list[pathlib.Path]:
+    return sorted(path for path in folder.rglob(pattern) if path.is_file())
 
 
 def _json(path: pathlib.Path) -> Any:

@@ -136,5 +136,53 @@ def test_a_person_hears_of_faults_and_of_the_end_of_turns(crew):
     assert shown[-1].startswith("The environment failed: ZeroDivisionError")
 
 
+class ScriptedPlayer:
+    """Says the lines it was given, as the setting writes them; keeps what it was shown."""
+
+    def __init__(self, setting, lines):
+        self._domain, self._lines, self.shown, self.tools = domains.get(setting), lines, [], []
+
+    def act(self, observation, tools=None):
+        self.shown.append(observation)
+        self.tools.append(tools)
+        line = self._lines.pop(0)
+        return line or "", line and play.as_action(line, self._domain)
+
+    def hint(self, source):
+        return f"the program has {len(source)} characters", ""
+
+
+def by_player(crew, setting, source, lines, **options):
+    player, shown = ScriptedPlayer(setting, lines), []
+    reward = play.play(
+        source, domains.get(setting), crew, 4, options.pop("hint", False), lambda: "1",
+        shown.append, player, **options,
+    )  # fmt: skip
+    return player, reward, shown
+
+
+def test_a_policy_sees_what_a_person_sees_and_plays_to_the_end(crew):
+    player, _, shown = by_player(crew, "compact", broken_programs.COMPACT, ["1", None], hint=True)
+    assert player.shown[:1] == ["\n".join(shown[:2])] and shown[1].startswith("HINT: the first two")
+    numbers = shown[0].removeprefix("total [").removesuffix("]").split(",")
+    total = str(sum(map(int, numbers)))
+    _, reward, shown = by_player(crew, "compact", broken_programs.COMPACT, [total])
+    assert reward == 1.0 and shown[1] == f"POLICY: {total}"
+
+
+def test_a_policy_is_told_the_tools_once_and_may_leave_the_play(crew):
+    lines = ['call set_level {"level": 3}', None]
+    player, reward, shown = by_player(crew, "tool_use", broken_programs.TOOLS, lines)
+    assert len(player.tools[0]) == 2 and player.tools[1] is None
+    assert reward is None and shown[-1].startswith("The policy is out of the play")
+
+
+def test_a_policy_writes_the_hint_and_the_person_plays(crew):
+    source = broken_programs.COMPACT
+    player, _, shown = by_player(crew, "compact", source, [], writes_hint=True)
+    assert shown[1] == f"HINT: the program has {len(source)} characters"
+    assert player.shown == [] and "POLICY" not in "".join(shown)
+
+
 def test_a_program_cannot_steer_the_terminal():
     assert play.clean("a\x1b[2Jb\r\n\tc\x07") == "a[2Jb\n\tc"

@@ -120,6 +120,17 @@ def test_memory_keeps_statistics_and_needs_whole_programs():
     assert refused == {} and made[1].source == next(files.iterdir()).read_text()
 
 
+@pytest.mark.parametrize("name", ["/", "..", "*", "[", "games", "no\0file.py"])
+def test_a_memory_entry_with_a_hostile_name_is_refused_alone(tmp_path, name):
+    rows = json.loads((DATA / "env_memory.json").read_text())
+    rows[1]["game_file"] = name
+    (tmp_path / "env_memory.json").write_text(json.dumps(rows))
+    (tmp_path / "games").mkdir()
+    found = public_pool.read(tmp_path / "env_memory.json", tmp_path)
+    made, refused = public_pool.take(found)
+    assert len(made) == 1 and list(refused) == [name]
+
+
 @pytest.mark.parametrize("bad", [1.5, "half", True, float("nan")])
 def test_memory_with_a_win_rate_that_is_none_is_refused(tmp_path, bad):
     rows = json.loads((DATA / "env_memory.json").read_text())[:1]
