@@ -32,6 +32,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 ARCHIVE = "spade_jax.tar.gz"
 GONE = ("SUSPENDING", "SUSPENDED", "FAILED", "DELETING", "ABSENT")
 PREEMPTED_CODE = "75"  # spade_jax.preemption.EXIT_CODE, without loading JAX here
+MISSING_CODE = "76"  # spade_jax.hosts.MISSING: ended because another host did; its code decides
 
 _NAME = flags.DEFINE_string("name", None, "Name of the queued resource and of its node.")
 _SIZE = flags.DEFINE_string("size", None, "Generation and size, as v5e-16 or v5p-128.")
@@ -182,7 +183,8 @@ class Host:
             if ended is not None and set(ended) == {"0"}:
                 print("# every host has ended with 0")
                 return
-            if ended is not None and not set(ended) <= {"0", PREEMPTED_CODE, "lost", "absent"}:
+            own = {"0", PREEMPTED_CODE, MISSING_CODE, "lost", "absent"}
+            if ended is not None and not set(ended) <= own:
                 raise Failed(
                     f"exit codes of the hosts: {', '.join(ended)}. Read the log with `follow`; "
                     "nothing is deleted."

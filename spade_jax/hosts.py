@@ -14,7 +14,6 @@ import dataclasses
 import faulthandler
 import json
 import os
-import pathlib
 import socket
 import sys
 import threading
@@ -24,12 +23,14 @@ from typing import Any, TypeVar
 
 import jax
 import numpy as np
+from etils import epath
 from jax.experimental import multihost_utils
 
-from spade_jax import codec
+from spade_jax import codec, files
 
 MISSING = 76  # exit code of a process that gave up on another one
 BEAT_SECONDS = 1.0
+BUCKET_BEAT_SECONDS = 5.0  # a bucket takes about one write a second to an object
 DONE, FAILED = -1, -2  # last beat of a process that has ended
 FOLDER = "heartbeats"
 Item = TypeVar("Item")
@@ -53,16 +54,19 @@ class HostsConfig:
 class Hosts:
     """Owns the thread that beats and watches. With one process it does nothing."""
 
-    def __init__(self, folder: str | pathlib.Path, config: HostsConfig):
+    def __init__(self, folder: epath.PathLike, config: HostsConfig):
         self.index, self.count = jax.process_index(), jax.process_count()
         self._config = config
-        self._folder = pathlib.Path(folder) / FOLDER
+        self._folder = files.at(folder) / FOLDER
+        self._remote = files.is_remote(self._folder)
+        self._beat_seconds = BUCKET_BEAT_SECONDS if self._remote else BEAT_SECONDS
         self._room = "start"
         self._gathers = 0
         self._waits_since: float | None = None
         self._ended = threading.Event()
         if self.count > 1:
             self._folder.mkdir(parents=True, exist_ok=True)
+            self._beat(0)  # who dies before the first second has passed has a name too
             self._watcher = threading.Thread(target=self._watch, name="hosts", daemon=True)
             self._watcher.start()
 
@@ -111,7 +115,7 @@ class Hosts:
         try:
             texts = _exchange(mine)
         except (ValueError, RuntimeError):  # another process left: the thread names it and ends us
-            time.sleep(self._config.silence_seconds + 3 * BEAT_SECONDS)
+            time.sleep(self._config.silence_seconds + 3 * self._beat_seconds)
             raise
         self._waits_since = None
         self._gathers += 1
@@ -139,7 +143,7 @@ class Hosts:
             beats = [_read(self._folder / f"{index}.json") for index in range(1, self.count)]
             if all(beat is not None and beat["beats"] == DONE for beat in beats):
                 return
-            time.sleep(BEAT_SECONDS / 10)
+            time.sleep(self._beat_seconds / 10)
 
     def first(self, make: Callable[[], Made], read: Callable[[], Made]) -> Made:
         """Let the first process make what lies in the work directory, and the others read it."""
@@ -154,13 +158,13 @@ class Hosts:
         seen = {index: (None, time.monotonic()) for index in others}
         left = {index: _read(self._folder / f"{index}.json") for index in others}
         beats = 0
-        while not self._ended.wait(BEAT_SECONDS):
+        while not self._ended.wait(self._beat_seconds):
             beats += 1
             self._beat(beats)
             now = time.monotonic()
             told = {index: _read(self._folder / f"{index}.json") for index in others}
             # What lay there at the start is of an earlier run, which may have ended with an error.
-            told = {i: None if beat == left[i] else beat for i, beat in told.items()}
+            told = {i: None if _ended(b) and b == left[i] else b for i, b in told.items()}
             for index, beat in told.items():
                 if beat is not None and beat["beats"] != seen[index][0]:
                     seen[index] = (beat["beats"], now)
@@ -193,9 +197,13 @@ class Hosts:
             "host": socket.gethostname(),
             "pid": os.getpid(),
         }
+        path = self._folder / f"{self.index}.json"
+        if self._remote:
+            path.write_text(json.dumps(beat), encoding="utf-8")
+            return
         temporary = self._folder / f"{self.index}.part"
         temporary.write_text(json.dumps(beat), encoding="utf-8")
-        temporary.replace(self._folder / f"{self.index}.json")
+        temporary.replace(path)
 
     def _give_up(self, late: list[str]) -> None:
         """End this process at once: its main thread may wait in a collective for ever."""
@@ -220,11 +228,15 @@ def _exchange(mine: bytes) -> list[bytes]:
     return [rows[i, : lengths[i]].tobytes() for i in range(len(lengths))]
 
 
-def _read(path: pathlib.Path) -> dict | None:
+def _read(path: epath.Path) -> dict | None:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):  # not written yet, or just being replaced
         return None
+
+
+def _ended(beat: dict | None) -> bool:
+    return beat is not None and beat["beats"] in (DONE, FAILED)
 
 
 def _who(index: int, beat: dict | None) -> str:

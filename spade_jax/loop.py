@@ -148,7 +148,8 @@ def fixed_programs(config: settings.RunConfig) -> list[seed_files.SeedFile]:
 
 def iterate(progress: Progress, world: machine.Machine, config: settings.RunConfig) -> Step:
     """Advance `progress` by one iteration."""
-    t, clock, programs_before = progress.iteration, story.Clock(), world.crew.programs
+    t, programs_before = progress.iteration, world.crew.programs
+    clock = story.Clock(world.group.enter)
     answer = safeguards.answer(progress.health, config.safeguards)
     fresh = pool.alive(progress.pool).tolist() if t == 0 else []
     fresh += answering.prepare(progress, config, answer)

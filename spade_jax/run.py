@@ -300,6 +300,7 @@ def _due(config: settings.RunConfig, done: int) -> bool:
 
 
 def _evaluate(progress, world, config, say) -> tuple[dict, dict]:
+    world.group.enter("evaluate")
     scores = evaluate.run(world, progress.train.params, config)
     for suite, score in scores.items():
         say(

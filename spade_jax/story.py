@@ -9,7 +9,7 @@ import collections
 import contextlib
 import dataclasses
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -22,13 +22,20 @@ from spade_jax import pool as pools
 class Clock:
     """Seconds per stage of one iteration."""
 
-    def __init__(self):
+    def __init__(self, enter: Callable[[str], None] = lambda name: None):
+        """Start it.
+
+        Args:
+          enter: is told the name of each stage as it begins.
+        """
+        self._enter = enter
         self.begun = time.monotonic()
         self.seconds: dict[str, float] = {}
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:
         """Add the seconds of the block to a stage."""
+        self._enter(name)
         begun = time.monotonic()
         try:
             yield

@@ -13,7 +13,7 @@ import pytest
 from etils import epath
 from fsspec.implementations import memory
 
-from spade_jax import claim, config, files, jobs, machine, metrics, run, settings
+from spade_jax import claim, config, files, hosts, jobs, machine, metrics, run, settings
 from spade_jax.policy import tokenizer, transformer, weights
 from spade_jax.suites import sheet, suite
 
@@ -46,6 +46,15 @@ def test_a_file_is_replaced_whole_on_both(bucket, tmp_path_factory):
         assert files.whole_lines(folder / "a.txt") == ["one", "two"]
         assert files.whole_lines(folder / "b.txt") == []
         assert [path.name for path in folder.iterdir()] == ["a.txt"]
+
+
+def test_the_heart_of_a_process_beats_in_a_bucket(bucket):
+    with hosts.Hosts(bucket, hosts.HostsConfig()) as group:
+        group.enter("rollout")
+        (bucket / hosts.FOLDER).mkdir(parents=True)
+        group._beat(3)
+    beat = json.loads((bucket / hosts.FOLDER / "0.json").read_text())
+    assert (beat["beats"], beat["room"]) == (3, "rollout")
 
 
 def test_relative_folders_become_absolute_and_buckets_stay(tmp_path, monkeypatch):

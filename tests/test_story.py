@@ -242,12 +242,14 @@ def test_skill_entropy_is_over_the_skills_of_the_setting():
 
 
 def test_the_clock_adds_up_stages():
-    clock = story.Clock()
+    entered = []
+    clock = story.Clock(entered.append)
     for _ in range(2):
         with clock.stage("design"):
             pass
     with pytest.raises(KeyError), clock.stage("learn"):
         raise KeyError
+    assert entered == ["design", "design", "learn"]
     assert set(clock.seconds) == {"design", "learn"} and min(clock.seconds.values()) >= 0
     assert "time/design" in story.metrics(told(clock=clock), {})
 

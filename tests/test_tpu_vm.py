@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from launch import tpu_commands
+from launch import tpu_commands, tpu_vm
+from spade_jax import hosts, preemption
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SETUP = 'mkdir -p "$HOME/spade_jax" && tar -xzf "$HOME/spade_jax.tar.gz" -C "$HOME/spade_jax"\n'
@@ -124,6 +125,18 @@ def test_a_pre_empted_slice_is_asked_for_again_and_the_command_goes_on(place):
         assert f"host {number} of gs://b/r" in log and "launch/train.py" in log
     printed = done.stdout.count("\n$ gcloud")
     assert printed == len(calls(place))  # nothing was run that was not printed
+
+
+def test_hosts_that_ended_because_another_was_missing_go_on(place):
+    begun = "if [ -e again ]; then exit 0; fi; touch again; exit $(( HOST == 2 ? 75 : 76 ))"
+    done = launch(place, "keep", f"--setup_script={place}/setup.sh", "--", "bash", "-c", begun)
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert "every host has ended with 0" in done.stdout
+    assert [c[3] for c in calls(place)].count("create") == 1
+    assert (tpu_vm.PREEMPTED_CODE, tpu_vm.MISSING_CODE) == (
+        str(preemption.EXIT_CODE),
+        str(hosts.MISSING),
+    )
 
 
 def test_a_command_that_fails_by_itself_is_not_started_again(place):
