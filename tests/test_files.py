@@ -103,7 +103,7 @@ def test_a_policy_is_written_to_a_bucket_and_read_from_it(bucket):
     assert found_model == model and found.encode("a b") == words.encode("a b")
     assert np.array_equal(loaded["embed"], params["embed"])
     with pytest.raises(FileNotFoundError, match="s3://bucket/no.json"):
-        machine.load_policy("s3://bucket/no.json", "s3://bucket/no.npz")
+        machine.load_policy(settings.RunConfig(), "s3://bucket/no.json", "s3://bucket/no.npz")
 
 
 def test_evaluations_are_kept_in_a_bucket(bucket):

@@ -4,7 +4,7 @@ import ast
 import dataclasses
 import pathlib
 
-from spade_jax import learn, loop, pool
+from spade_jax import archive, learn, loop, pool
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -15,6 +15,8 @@ MACHINE = {
     "sampler": "compiled programs only",
     "corpus": "place in the stream: Progress.corpus",
     "crew": "processes; its count goes into Progress.totals",
+    "group": "the other processes of this run; all hold the same Progress",
+    "_here": "this process's copy of Progress.train.params, gathered anew where it is another",
 }  # fmt: skip
 CREW = {"_limits": "constant", "_crew": "processes", "programs": "differences of it are counted"}
 SAMPLER = {  # constants, and the shapes that were compiled
@@ -23,9 +25,17 @@ SAMPLER = {  # constants, and the shapes that were compiled
 }  # fmt: skip
 PROGRESS = {
     "train", "pool", "iteration", "generation", "next_uid", "corpus", "quota_Z", "win_rate_Z",
-    "totals", "evaluations",
+    "totals", "evaluations", "health", "windows",
 }  # fmt: skip
 TRAIN = {"params", "opt_state", "curriculum", "reference", "step"}
+POOL = {  # record of a pool -> the fields of pool.Pool that come back from it
+    "programs": {"archive"},
+    "columns": set(pool._COLUMNS) - {"generation_P", "skill_P"},
+    "hints": {"hints"},
+    "memory": {"memory"},
+    "waiting": {"waiting"},
+}
+OF_PROGRAMS = {"generation_P", "skill_P", "known"}  # looked up in the archive
 HOW = (
     "is new. If it evolves, put it into loop.Progress (to_host and from_host) or learn.TrainState, "
     "so that a resumed run has it; then add it here."
@@ -63,12 +73,17 @@ def test_progress_and_the_train_state_hold_no_unknown_state():
     assert fields(learn.TrainState) == TRAIN, f"a field of learn.TrainState {HOW}"
 
 
-def test_every_field_of_progress_is_in_the_record_of_a_checkpoint():
-    progress = loop.Progress(train=None, pool=pool.empty(pool.PoolConfig(slots=2)))
+def test_every_field_of_progress_is_in_the_record_of_a_checkpoint(tmp_path):
+    kept = archive.Archive(tmp_path / "programs.jsonl")
+    progress = loop.Progress(train=None, pool=pool.empty(pool.PoolConfig(slots=2), kept))
     host = loop.to_host(progress)
     assert set(host) == PROGRESS - {"train"}
-    assert set(host["pool"]) == fields(pool.Pool)
-    assert loop.to_host(loop.from_host(None, host)).keys() == host.keys()
+    assert set(host["pool"]) == set(POOL)
+    assert set(host["pool"]["columns"]) == POOL["columns"]
+    assert set().union(*POOL.values()) | OF_PROGRAMS == fields(pool.Pool), (
+        f"a field of pool.Pool {HOW}"
+    )
+    assert loop.to_host(loop.from_host(None, host, kept.path)) == host
 
 
 def test_rooms_keep_no_state_between_calls():
