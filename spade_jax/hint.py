@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from spade_jax import records
+from spade_jax import disguises, records
 
 REASONS = (
     "none",  # there is no hint
@@ -93,6 +93,8 @@ def holds(text: str, secret: str) -> bool:
     Case, boxes, white space and every sign between words are ignored; numbers are compared by value
     without their sign: "07", "7.0" and "x = 7" hold "7", while "17" and "2.7" do not. Letters are
     found spelled apart or together ("c a b" and "cab"). A secret of signs alone is sought as it is.
+    Numbers in words, a word backwards, base64 and hexadecimal digits hide nothing either; a sum
+    ("6 * 7"), a cipher, another language and a description do.
     """
     for sought in _readings(secret):
         if not sought:
@@ -101,8 +103,11 @@ def holds(text: str, secret: str) -> bool:
         letters = "".join(sought)
         if len(letters) > 2 and letters.isalpha():
             forms += [[letters], list(letters)]
+        forms += disguises.in_words(sought) + disguises.backwards(sought)
         if any(_contains(body, form) for body in _readings(text) for form in forms):
             return True
+    if disguises.encoded(secret) & {part for w in text.split() for part in (w, w.strip(_EDGES))}:
+        return True
     bare = secret.strip(_EDGES)
     signs = bool(bare) and not _WORD.search(bare)
     return signs and bare in [chunk.strip(_EDGES) for chunk in text.split()]

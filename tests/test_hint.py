@@ -3,7 +3,7 @@
 import fakes
 import pytest
 
-from spade_jax import hint
+from spade_jax import disguises, hint
 
 CONFIG = hint.HintConfig(max_words=5)
 
@@ -36,7 +36,7 @@ def test_an_answer_stands_there_as_a_whole_word(text):
     assert hint.holds(text, "7")
 
 
-@pytest.mark.parametrize("text", ["17", "70", "x7", "7th", "2.7", "7.5", "", "seven"])
+@pytest.mark.parametrize("text", ["17", "70", "x7", "7th", "2.7", "7.5", "", "seventh"])
 def test_an_answer_is_not_found_inside_another_word(text):
     assert not hint.holds(text, "7")
 
@@ -163,3 +163,45 @@ def test_a_hint_refused_twice_is_left_out_and_both_refusals_count():
 def test_a_setting_without_words_is_refused():
     with pytest.raises(ValueError, match="hint.max_words=0"):
         hint.HintConfig(max_words=0)
+
+
+@pytest.mark.parametrize(
+    ("text", "secret", "found"),
+    [
+        ("it is seven", "7", True),
+        ("it is Forty-Two.", "\\boxed{42}", True),
+        ("one hundred and seven", "107", True),
+        ("one hundred seven", "107", True),
+        ("twelve thousand three hundred", "12300", True),
+        ("three, one, two", "3 1 2", True),
+        ("forty", "42", False),
+        ("seventeen", "7", False),
+        ("read htron from its end", "north", True),
+        ("read 4321", "1234", True),
+        ("read 21", "12", False),  # too short to tell from a number of its own
+        ("level", "level", True),
+        ("decode bm9ydGg= now", "north", True),
+        ("decode bm9ydGg now", "<answer>north</answer>", True),
+        ("decode BM9YDGG= now", "north", False),  # base64 has two cases
+        ("hex 6e6f727468", "\\boxed{north}", True),
+        ("add one to 41", "42", False),  # a sum is not found
+    ],
+)  # fmt: skip
+def test_disguised_answers_are_found(text, secret, found):
+    assert hint.holds(text, secret) == found
+
+
+@pytest.mark.parametrize("number", [0, 9, 10, 13, 20, 21, 99, 100, 101, 999, 1000, 1001, 999_999])
+def test_numbers_are_spelt_in_words_that_read_back(number):
+    small = {word: n for n, word in enumerate(disguises._SMALL)}
+    tens = {word: 10 * n for n, word in enumerate(disguises._TENS) if n > 1}
+    for form in disguises.in_words([str(number)]):
+        total = part = 0
+        for word in form:
+            if word in small | tens:
+                part += (small | tens)[word]
+            elif word == "hundred":
+                part *= 100
+            elif word == "thousand":
+                total, part = total + 1000 * part, 0
+        assert total + part == number

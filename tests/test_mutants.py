@@ -4,9 +4,9 @@ import collections
 
 import pytest
 
-from experiments import mutants, mutations
+from experiments import leaking_hints, mutants, mutations
 from sandbox import crew as crew_lib
-from spade_jax import programs, validate
+from spade_jax import programs, seed_files, validate
 
 SAMPLE = (  # mutations that need each kind of player and of check, beside tests/broken_programs.py
     "some_seeds", "wrong_answer", "grows", "own_seed", "seed_lost", "no_state", "all_of_none",
@@ -49,3 +49,14 @@ def test_a_derived_program_keeps_its_class_name(body):
     tree = programs.parse(mutations.derived(source, body))
     assert programs.environment_class(tree).name == "AEnv"
     assert programs.base_names(programs.environment_class(tree), tree) == ["ASound", "QAEnv"]
+
+
+def test_hints_that_tell_the_answer_are_kept_back_and_what_is_not_found_is_said():
+    forms = {form.name: form for form in leaking_hints.FORMS}
+    (seed,) = [s for s in seed_files.read_all(mutants.FOLDER) if s.family == "next_term"]
+    with crew_lib.Crew(crew_lib.CrewConfig(tier="subprocess", boxes=2)) as crew:
+        for name in ("boxed", "base64", "as a sum"):
+            program = leaking_hints.leaking(seed.code, forms[name])
+            told = leaking_hints.gate(program, seed.setting, crew, [1, 2])
+            assert told.shown == (0 if forms[name].claimed else 2)
+            assert told.refused["leaks_answer"] == (2 if forms[name].claimed else 0)
