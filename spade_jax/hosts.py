@@ -73,7 +73,9 @@ class Hosts:
     def __enter__(self) -> Hosts:
         return self
 
-    def __exit__(self, kind: type | None, *_: Any) -> None:
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: Any) -> None:
+        if self.count > 1 and _broke_off(error):  # another process left: the thread names it
+            time.sleep(self._config.silence_seconds + 3 * self._beat_seconds)
         self.close(failed=kind is not None)
 
     def close(self, failed: bool = False) -> None:
@@ -112,11 +114,7 @@ class Hosts:
             return [value]
         mine = json.dumps(value).encode()
         self._waits_since = time.monotonic()
-        try:
-            texts = _exchange(mine)
-        except (ValueError, RuntimeError):  # another process left: the thread names it and ends us
-            time.sleep(self._config.silence_seconds + 3 * self._beat_seconds)
-            raise
+        texts = _exchange(mine)
         self._waits_since = None
         self._gathers += 1
         return [json.loads(text) for text in texts]
@@ -226,6 +224,15 @@ def _exchange(mine: bytes) -> list[bytes]:
     padded[: len(mine)] = np.frombuffer(mine, np.uint8)
     rows = multihost_utils.process_allgather(padded).reshape(len(lengths), width)
     return [rows[i, : lengths[i]].tobytes() for i in range(len(lengths))]
+
+
+def _broke_off(error: BaseException | None) -> bool:
+    """Tell whether an error, or what caused it, is a collective that lost another process."""
+    while error is not None:
+        if isinstance(error, jax.errors.JaxRuntimeError) or "Gloo" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _read(path: epath.Path) -> dict | None:

@@ -115,12 +115,14 @@ def place(tree: Any, layout: Any) -> Any:
     """
 
     def plain(leaf):
+        local = isinstance(leaf, jax.Array) and leaf.is_fully_addressable
+        return np.asarray(leaf) if local else leaf
+
+    if jax.process_count() > 1:
         # JAX 0.10 makes an array that cannot be read of a local one that several processes shall
         # hold whole; of NumPy's it makes a sound one.
-        local = isinstance(leaf, jax.Array) and leaf.is_fully_addressable
-        return np.asarray(leaf) if local and jax.process_count() > 1 else leaf
-
-    return jax.device_put(jax.tree.map(plain, tree), layout)
+        tree = jax.tree.map(plain, tree)
+    return jax.device_put(tree, layout)
 
 
 def gather(params: dict, config: transformer.ModelConfig, mesh: jax.sharding.Mesh) -> dict:
