@@ -23,7 +23,7 @@ from ml_collections import config_flags
 from launch import check_env, entry
 from sandbox import crew as crew_lib
 from sandbox import records as sandbox_records
-from spade_jax import domains
+from spade_jax import domains, seed_files
 from spade_jax.domains import domain as domain_lib
 
 PLAY = 0  # the only play of the process
@@ -73,7 +73,7 @@ def play(
             tell(f"HINT: {clean(hint)}" if hint else "This environment has no hint.")
             observation += f"\nHINT: {hint}" if hint else ""
         if writes_hint:
-            hint, reason = player.hint(source)
+            hint, reason = player.hint(_program(source))
             tell(f"HINT: {clean(hint)}" if hint else f"The policy has no hint: {clean(reason)}.")
         turns = began[0].value.get("max_turns") or domain.max_turns
         if player is None or writes_hint:
@@ -99,6 +99,12 @@ def as_action(line: str, domain: domain_lib.Domain) -> str:
 def clean(text: str) -> str:
     """Drop control characters: a program's text must not steer the terminal."""
     return "".join(c for c in text if c in "\n\t" or c.isprintable())
+
+
+def _program(source: str) -> str:
+    """Cut off the header of a seed file, which a policy does not see in its run either."""
+    named = "family" in (seed_files.header(source) or {})
+    return seed_files.without_header(source) if named else source
 
 
 def _by_person(domain, ask, tell) -> Callable[[str], str | None]:

@@ -102,8 +102,10 @@ class Player:
             return None, self._no_room(ids, config.max_tokens)
         for _ in range(2):
             reply = self._generate(ids, config.temperature, config.max_tokens)
-            text = programs.without_thinking(self._text_of(reply))
-            verdict = hint.judge(text if reply.stopped else None, (), config)
+            if not reply.stopped:
+                reason = f"its text was cut after hint.max_tokens={config.max_tokens}"
+                continue
+            verdict = hint.judge(programs.without_thinking(self._text_of(reply)), (), config)
             if verdict.hint is not None:
                 return verdict.hint, ""
             reason = f"the gate refused what the policy wrote: {verdict.reason}"

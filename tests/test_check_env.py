@@ -179,7 +179,8 @@ def test_a_policy_is_told_the_tools_once_and_may_leave_the_play(crew):
 
 def test_a_policy_writes_the_hint_and_the_person_plays(crew):
     source = broken_programs.COMPACT
-    player, _, shown = by_player(crew, "compact", source, [], writes_hint=True)
+    file = f'"""Add.\n\nfamily: total\nsetting: compact\n"""\n\n{source}'
+    player, _, shown = by_player(crew, "compact", file, [], writes_hint=True)
     assert shown[1] == f"HINT: the program has {len(source)} characters"
     assert player.shown == [] and "POLICY" not in "".join(shown)
 
