@@ -10,6 +10,7 @@ first process serves the cluster: when it dies, JAX itself ends the others, with
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import faulthandler
 import json
@@ -158,7 +159,8 @@ class Hosts:
         beats = 0
         while not self._ended.wait(self._beat_seconds):
             beats += 1
-            self._beat(beats)
+            with contextlib.suppress(OSError):  # a beat that is lost is silence, which others time
+                self._beat(beats)
             now = time.monotonic()
             told = {index: _read(self._folder / f"{index}.json") for index in others}
             # What lay there at the start is of an earlier run, which may have ended with an error.

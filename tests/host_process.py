@@ -1,5 +1,6 @@
 """One process of tests/test_hosts.py: python host_process.py INDEX COUNT PORT FOLDER MOOD."""
 
+import pathlib
 import sys
 import threading
 import time
@@ -28,6 +29,11 @@ def main():
             threading.Event().wait()
         if mood == "waits":
             time.sleep(3)
+        if mood == "disk" and index == "0":
+            beats = pathlib.Path(folder) / hosts.FOLDER
+            beats.rename(beats.with_name("away"))
+            time.sleep(2.2)
+            beats.with_name("away").rename(beats)
         if mood == "fails" and index == "1":
             raise RuntimeError("this process has a fault")
         group.gather(["again"])

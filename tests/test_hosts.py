@@ -109,6 +109,13 @@ def test_an_error_of_an_earlier_run_ends_nobody(start, tmp_path):
         assert child.returncode == 0, errors
 
 
+def test_a_disk_that_fails_for_a_moment_stops_no_heart(start):
+    for child in start(2, "disk"):
+        _, errors = child.communicate(timeout=90)
+        assert child.returncode == 0, errors
+        assert "Exception in thread" not in errors
+
+
 def test_one_process_exchanges_with_itself_and_writes_nothing(tmp_path):
     with hosts.Hosts(tmp_path, hosts.HostsConfig()) as alone:
         assert alone.mine([3, 4]) == [3, 4]
