@@ -117,11 +117,6 @@ class Tokenizer:
         return self._inner.get_vocab_size(with_added_tokens=True)
 
     @property
-    def pad_id(self) -> int:
-        """Id of <|pad|>."""
-        return self.id("<|pad|>")
-
-    @property
     def end_id(self) -> int:
         """Id of <|end|>, which ends every reply."""
         return self.id("<|end|>")

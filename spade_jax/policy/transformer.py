@@ -109,19 +109,6 @@ def forward(
     return _walk(params, config, tokens_BT, positions_BT, segments_BT, None, mesh, attend)[0]
 
 
-def scan_layers(
-    params: dict,
-    config: ModelConfig,
-    tokens_BT: jax.Array,
-    positions_BT: jax.Array,
-    segments_BT: jax.Array,
-    keep_cache: bool = False,
-) -> tuple[jax.Array, tuple[jax.Array, jax.Array] | None]:
-    """Do what `forward` does; with `keep_cache` also return keys_LBTKC and values_LBTKC."""
-    keep = (lambda module, hidden, attended, k, v: (k, v)) if keep_cache else None
-    return _walk(params, config, tokens_BT, positions_BT, segments_BT, keep)
-
-
 def expert_loads(
     params: dict,
     config: ModelConfig,
