@@ -159,7 +159,7 @@ def iterate(progress: Progress, world: machine.Machine, config: settings.RunConf
         written = generation.write(progress, world, config, clock, answer)
         fresh += [slot for slot in written.slots + written.repaired_slots if slot >= 0]
     rng = seeds.stream(config.seed, "pool", t)
-    must = pool.unplayed(progress.pool, t)
+    must = pool.unplayed(progress.pool, t, last=t + 1 == config.iterations)
     slots = pool.draw(progress.pool, config.rollout.environments, config.pool, rng, must)
     with clock.stage("hint"):
         hint_refusals = write_hints(slots, progress, world, config)

@@ -177,14 +177,12 @@ def draw(
     return sorted(chosen + _by_rank(pool, rest, count - len(chosen), config.temperature, rng))
 
 
-def unplayed(pool: Pool, iteration: int) -> list[int]:
+def unplayed(pool: Pool, iteration: int, last: bool) -> list[int]:
     """List the slots whose draft is credited in this iteration and that never played."""
     return [
         waiting.slot
-        for waiting in pool.waiting
-        if waiting.slot >= 0
-        and waiting.due <= iteration
-        and np.isnan(pool.win_rate_P[waiting.slot])
+        for waiting in due(pool, iteration, last=last)
+        if waiting.slot >= 0 and np.isnan(pool.win_rate_P[waiting.slot])
     ]
 
 

@@ -85,6 +85,14 @@ def test_credit_falls_due_in_its_iteration_and_all_of_it_at_the_last():
     assert len(pool.due(made, 0, last=True)) == 3
 
 
+def test_what_the_last_update_credits_is_played_before_it():
+    made = filled(pool.PoolConfig(slots=2))
+    made.waiting = [waiting(0, slot=0, due=0), waiting(1, slot=1, due=3), waiting(2, slot=-1)]
+    made.win_rate_P[:] = np.nan
+    assert pool.unplayed(made, 0, last=False) == [0]
+    assert pool.unplayed(made, 0, last=True) == [0, 1]
+
+
 def test_a_draw_is_without_replacement_and_the_same_for_the_same_stream():
     config = pool.PoolConfig(slots=12, newest_share=0.5)
     made = filled(config, generations=[0] * 6 + [1] * 6, scores=list(range(12)))

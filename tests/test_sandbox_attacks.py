@@ -14,6 +14,7 @@ import pathlib
 import re
 import shutil
 import sys
+import time
 
 import pytest
 
@@ -103,3 +104,24 @@ def test_attack_gets_its_verdict_and_leaves_the_box_clean(outcomes, file):
     found = verdict(outcome, header(file, "mode"))
     assert found in expected(file).split("|"), outcome
     assert canary.stdout == "clean\n", canary
+
+
+@LINUX
+def test_a_fork_bomb_in_one_bubblewrap_box_leaves_processes_to_its_neighbour():
+    """The kernel counts processes by user: programs of two boxes must not share one."""
+    bomb = (
+        "import os, time\nfor _ in range(40):\n    try:\n        if not os.fork(): time.sleep(60)\n"
+    )
+    bomb += "    except OSError: break\ntime.sleep(60)"
+    neighbour = (
+        "import os, time\nfor _ in range(8):\n    if not os.fork(): time.sleep(1); os._exit(0)\n"
+    )
+    neighbour += "print('all')"
+    config = crew.CrewConfig(tier="bubblewrap", boxes=1, max_scale=1.0)
+    limits = records.Limits(wall_seconds=20.0, cpu_seconds=60.0)
+    with crew.Crew(config) as one, crew.Crew(config) as other:
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            bombs = pool.submit(one.run, bomb, "", records.Limits(wall_seconds=8.0))
+            time.sleep(2.0)
+            assert other.run(neighbour, "", limits).stdout == "all\n"
+            assert bombs.result().status in ("timeout", "memory")

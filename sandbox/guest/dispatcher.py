@@ -28,6 +28,7 @@ HEAD = struct.Struct(">II")
 FRAME_BYTES = 256 << 20
 READ_BYTES = 1 << 16  # more makes malloc map and unmap memory for each read
 SWEEP_SECONDS = 0.1
+FIRST_UID = 100000  # of the programs; each gets the next one
 PRELOADED = {"n": ("numpy",), "m": ("numpy", "math_verify")}  # first letter of a kind -> packages
 
 
@@ -42,7 +43,9 @@ class Dispatcher:
         self.children = {}  # number -> Child
         self.owners = {}  # descriptor -> (Child, handler)
         self.inbox = b""
-        self.next_uid = 100000
+        self.next_uid = FIRST_UID
+        if tier == "bubblewrap":  # the kernel counts processes by user over all boxes of the host
+            self.next_uid += int.from_bytes(os.urandom(2), "big") << 14
         self.watch = watch.Watch(tier)
 
     def run(self):
