@@ -67,8 +67,8 @@ def test_what_only_reads_syntax_is_allowed():
 
 
 def test_guest_modules_are_read_as_text_and_never_imported():
-    guests = {path.stem for path in (ROOT / "spade_jax" / "domains" / "guest").glob("*.py")}
-    assert guests >= {"qa_env", "tool_use_base_env"}
+    guests = {path.stem for path in (ROOT / "spade_jax").rglob("guest/*.py")}
+    assert guests >= {"qa_env", "tool_use_base_env", "bfcl_env"}
     for path in FILES:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
