@@ -2,7 +2,7 @@
 
 A line is an object with the text under "text" or "orig_doc" and, if it likes, a "source". A scan
 at the start finds the usable lines; texts stay on disk and are read when drawn. The order comes
-from a grain MapDataset (seeded shuffle, new in each epoch; interleaved over hosts), and the only
+from a grain MapDataset (seeded shuffle, new in each epoch), and the only
 state is how many passages were drawn, so a restored stream continues exactly.
 """
 
@@ -41,15 +41,13 @@ class CorpusConfig:
 
 
 class Corpus:
-    """Owns the corpus files of one host and its place in the stream."""
+    """Owns the corpus files and the place in the stream; every process of a run draws the same."""
 
     def __init__(
         self,
         paths: str | os.PathLike | Iterable[str | os.PathLike],
         *,
         seed: int,
-        shard_index: int = 0,
-        shard_count: int = 1,
         max_words: int = 400,
         max_characters: int = 20_000,
     ):
@@ -58,23 +56,15 @@ class Corpus:
         Args:
           paths: one JSONL file or several; their order matters.
           seed: of the shuffle.
-          shard_index: this host, 0 .. shard_count - 1; hosts draw disjoint passages.
-          shard_count: how many hosts draw from the corpus.
           max_words: longer passages are cut and end in CUT_MARK.
           max_characters: those that are still longer are cut to it, white space folded, no mark.
         Raises:
           FileNotFoundError: a path is missing.
           ValueError: no usable document, a format other than JSONL, or a bad argument.
         """
-        if not 0 <= shard_index < shard_count:
-            raise ValueError(
-                f"corpus shard_index={shard_index} must lie in [0, shard_count={shard_count})."
-            )
         self._documents = _Documents([paths] if isinstance(paths, (str, os.PathLike)) else paths)
-        shuffled = grain.MapDataset.source(self._documents).shuffle(seed=seed % 2**32).repeat()
-        self._stream = shuffled[shard_index::shard_count]
+        self._stream = grain.MapDataset.source(self._documents).shuffle(seed=seed % 2**32).repeat()
         self._seed = seed
-        self._shard_count = shard_count
         self._max_words = max_words
         self._max_characters = max_characters
         self._taken = 0
@@ -103,13 +93,13 @@ class Corpus:
     def state(self) -> dict[str, Any]:
         """Return the place in the stream as JSON values."""
         return {
-            "taken": self._taken * self._shard_count,
+            "taken": self._taken,
             "documents": self._documents.digest,
             "seed": self._seed,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue where `state` was taken; with another shard count, at or just after it.
+        """Continue where `state` was taken.
 
         Raises:
           ValueError: the state belongs to another corpus or seed.
@@ -120,7 +110,7 @@ class Corpus:
                     f"corpus state has {key}={state[key]!r}, this corpus has {value!r}: the stream "
                     "cannot continue. Use the corpus and seed the run began with, or start anew."
                 )
-        self._taken = -(-state["taken"] // self._shard_count)
+        self._taken = state["taken"]
 
     def close(self) -> None:
         """Close the files."""

@@ -72,6 +72,11 @@ class Step:
 def to_host(progress: Progress) -> dict[str, Any]:
     """Everything of a run but its arrays, JSON-able; programs are on disk when it returns."""
     progress.pool.archive.sync()
+    return snapshot(progress)
+
+
+def snapshot(progress: Progress) -> dict[str, Any]:
+    """Do what `to_host` does, without waiting for the disk."""
     fields = {f.name: getattr(progress, f.name) for f in dataclasses.fields(progress)}
     del fields["train"]
     return fields | {

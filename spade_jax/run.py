@@ -264,7 +264,7 @@ def _iterate(progress, world, config, store: checkpoint.Store, notice) -> loop.S
     """Advance by one iteration; if SIGTERM comes before the update, save where it began."""
     began, train = progress.iteration, progress.train
     # Rooms change pool and counters in place, so what the iteration began with is copied.
-    host = copy.deepcopy(loop.to_host(progress))
+    host = copy.deepcopy(loop.snapshot(progress))
     try:
         if world.group.count == 1:  # several save together, at the end of the iteration
             notice.hold(lambda: preemption.intact(train))
@@ -274,6 +274,7 @@ def _iterate(progress, world, config, store: checkpoint.Store, notice) -> loop.S
     except preemption.Preempted:
         store.wait()
         if began not in store.steps():
+            progress.pool.archive.sync()
             store.save(began, train, host)
             store.wait()
         raise

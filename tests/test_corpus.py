@@ -41,28 +41,14 @@ def test_order_is_a_function_of_the_seed(ten):
     assert one == same != other
 
 
-def test_hosts_draw_disjoint_passages_that_cover_the_epoch(ten):
-    shards = [corpus.Corpus(ten, seed=1, shard_index=i, shard_count=2) for i in range(2)]
-    drawn = [draw(shard, 5) for shard in shards]
-    assert sorted(drawn[0] + drawn[1]) == [f"doc {i}" for i in range(10)]
-
-
 @pytest.mark.parametrize("taken", [0, 1, 9, 10, 23])
 def test_restored_stream_continues_exactly(ten, taken):
-    stream = corpus.Corpus(ten, seed=5, shard_index=1, shard_count=3)
+    stream = corpus.Corpus(ten, seed=5)
     draw(stream, taken)
     state = json.loads(json.dumps(stream.state()))
-    again = corpus.Corpus(ten, seed=5, shard_index=1, shard_count=3)
+    again = corpus.Corpus(ten, seed=5)
     again.restore(state)
     assert draw(again, 15) == draw(stream, 15)
-
-
-def test_another_host_count_continues_at_the_same_place(ten):
-    hosts = [corpus.Corpus(ten, seed=5, shard_index=i, shard_count=2) for i in range(2)]
-    seen = [text for host in hosts for text in draw(host, 3)]
-    alone = corpus.Corpus(ten, seed=5)
-    alone.restore(hosts[0].state())
-    assert sorted(seen + draw(alone, 4)) == [f"doc {i}" for i in range(10)]
 
 
 def test_state_of_another_corpus_is_refused(ten, tmp_path):
