@@ -1,7 +1,8 @@
 """A work directory belongs to one configuration, kept in its `config.json`.
 
 In: the configuration of a start. Out: nothing where it is the one that the directory was begun
-with, or an error that names every knob that differs.
+with, or an error that names every knob that differs. A start first compares, and takes the
+directory only when everything else that it needs is there.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ LEFTOVERS = (
 )
 
 
-def claim(folder: epath.Path, now: Any) -> list[str]:
-    """Write the configuration of a new run, or compare it with the one that the run began with.
+def compare(folder: epath.Path, now: Any) -> list[str]:
+    """Compare a configuration with the one that the run in a folder began with; writes nothing.
 
     Args:
       now: dataclass of the whole configuration.
@@ -38,10 +39,9 @@ def claim(folder: epath.Path, now: Any) -> list[str]:
       knobs of the mesh that differ from the last start: numbers are then equal to rounding only.
     Raises:
       config.ConfigError: knobs differ, or the directory holds a run without a configuration.
-      OSError: the directory cannot be written.
     """
     path = folder / NAME
-    knobs = dict(line.split(" = ", 1) for line in config.describe(now).splitlines())
+    knobs = _knobs(now)
     moved = []
     if path.exists():
         then = read(path)
@@ -54,8 +54,16 @@ def claim(folder: epath.Path, now: Any) -> list[str]:
                 f"{folder} holds {', '.join(found)} but no {NAME}: nobody can say which "
                 "configuration made them. Set --workdir to another directory, or remove them."
             )
-    files.replace(path, json.dumps(knobs, indent=1) + "\n")
     return moved
+
+
+def take(folder: epath.Path, now: Any) -> None:
+    """Write a configuration that `compare` has let pass.
+
+    Raises:
+      OSError: the directory cannot be written.
+    """
+    files.replace(folder / NAME, json.dumps(_knobs(now), indent=1) + "\n")
 
 
 def read(path: epath.Path) -> dict[str, str]:
@@ -71,6 +79,10 @@ def read(path: epath.Path) -> dict[str, str]:
         raise config.ConfigError(
             f"{path} is damaged ({error}). Set --workdir to another directory."
         ) from error
+
+
+def _knobs(now: Any) -> dict[str, str]:
+    return dict(line.split(" = ", 1) for line in config.describe(now).splitlines())
 
 
 def _compare(then: dict[str, str], now: dict[str, str], path: epath.Path) -> None:

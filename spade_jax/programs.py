@@ -103,9 +103,9 @@ def static_findings(source: str, allowed_imports: Collection[str]) -> list[Findi
     found = []
     chosen = environment_class(tree)
     if chosen is None:
-        found.append(
-            Finding(reason="no_env_class", detail="no class whose name ends in Env is defined")
-        )
+        names = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
+        detail = f"classes defined: {', '.join(names)}"[:300] if names else "no class is defined"
+        found.append(Finding(reason="no_env_class", detail=detail))
     else:
         missing = _missing_methods(chosen, tree)
         if missing:

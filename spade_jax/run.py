@@ -67,7 +67,7 @@ def run(config: settings.RunConfig, workdir: str, say: Callable[[str], None] = p
 def _run(config: settings.RunConfig, folder: epath.Path, notice, group: hosts.Hosts, say) -> dict:
     learn.check_rows(config.learn, config.batch, machine.make_mesh(config))
     folder.mkdir(parents=True, exist_ok=True)
-    moved = group.first(lambda: claim.claim(folder, config), lambda: [])
+    moved = group.first(lambda: claim.compare(folder, config), lambda: [])
     if moved:
         say(
             f"{', '.join(moved)} changed since the last start: arrays are laid out anew, and "
@@ -79,6 +79,7 @@ def _run(config: settings.RunConfig, folder: epath.Path, notice, group: hosts.Ho
             say(closing.table(results, folder))
             return results
     with machine.CountedCrew(config.sandbox) as crew:
+        group.first(lambda: claim.take(folder, config), lambda: None)
         if group.count == 1:
             notice.hold(lambda: True)  # the supervised start saves as it goes
         say(f"sandbox: tier {config.sandbox.tier}, {crew.describe()}")

@@ -121,6 +121,7 @@ def test_no_gvisor(experiment, tmp_path):
     nowhere = {"PATH": str(tmp_path), "RUNSC_PATH": ""}
     done = train(experiment, tmp_path / "run", "--config.sandbox.tier=gvisor", environment=nowhere)
     assert "runsc (gVisor) is not installed" in told(done) and "RUNSC_PATH" in told(done)
+    assert not (tmp_path / "run" / "config.json").exists()  # the directory is nobody's yet
 
 
 def test_an_empty_corpus(experiment, tmp_path):

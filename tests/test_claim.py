@@ -9,36 +9,42 @@ from spade_jax import checkpoint, claim, config, settings
 BEGUN = settings.RunConfig(iterations=4)
 
 
+def start(folder, now):
+    moved = claim.compare(folder, now)
+    claim.take(folder, now)
+    return moved
+
+
 def with_(**changes):
     return dataclasses.replace(BEGUN, **changes)
 
 
 def test_the_same_configuration_goes_on(tmp_path):
-    claim.claim(tmp_path, BEGUN)
-    claim.claim(tmp_path, BEGUN)
+    start(tmp_path, BEGUN)
+    start(tmp_path, BEGUN)
     assert claim.read(tmp_path / claim.NAME)["iterations"] == "4"
     assert [path.name for path in tmp_path.iterdir()] == [claim.NAME]
 
 
 def test_every_knob_that_differs_is_named_with_both_values(tmp_path):
-    claim.claim(tmp_path, BEGUN)
+    start(tmp_path, BEGUN)
     other = with_(seed=3, pool=dataclasses.replace(BEGUN.pool, slots=64))
     with pytest.raises(config.ConfigError) as told:
-        claim.claim(tmp_path, other)
+        start(tmp_path, other)
     assert "pool.slots = 128 then, 64 now; seed = 0 then, 3 now" in str(told.value)
-    claim.claim(tmp_path, BEGUN)  # the refused one left no trace
+    start(tmp_path, BEGUN)  # the refused one left no trace
 
 
 def test_iterations_rise_and_do_not_fall(tmp_path):
-    claim.claim(tmp_path, BEGUN)
-    claim.claim(tmp_path, with_(iterations=10))
+    start(tmp_path, BEGUN)
+    start(tmp_path, with_(iterations=10))
     with pytest.raises(config.ConfigError, match="iterations = 10 then, 9 now"):
-        claim.claim(tmp_path, with_(iterations=9))
+        start(tmp_path, with_(iterations=9))
 
 
 def test_what_changes_no_result_is_free(tmp_path):
-    claim.claim(tmp_path, BEGUN)
-    claim.claim(
+    start(tmp_path, BEGUN)
+    start(
         tmp_path,
         with_(
             checkpoint=checkpoint.CheckpointConfig(every=7, keep_period=2),
@@ -47,23 +53,28 @@ def test_what_changes_no_result_is_free(tmp_path):
         ),
     )
     with pytest.raises(config.ConfigError, match="evaluate.instances"):
-        claim.claim(tmp_path, with_(evaluate=settings.EvaluateConfig(instances=2)))
+        start(tmp_path, with_(evaluate=settings.EvaluateConfig(instances=2)))
 
 
 def test_a_section_that_is_new_is_told_as_absent(tmp_path):
-    claim.claim(tmp_path, BEGUN)
+    start(tmp_path, BEGUN)
     with pytest.raises(config.ConfigError, match=r"corpus.max_words = \(absent\) then, 400 now"):
-        claim.claim(tmp_path, with_(corpus=settings.corpus.CorpusConfig()))
+        start(tmp_path, with_(corpus=settings.corpus.CorpusConfig()))
 
 
 @pytest.mark.parametrize("name", claim.LEFTOVERS)
 def test_leftovers_of_an_unknown_run_are_not_used(tmp_path, name):
     (tmp_path / name).touch()
     with pytest.raises(config.ConfigError, match=f"holds {name} but no config.json"):
-        claim.claim(tmp_path, BEGUN)
+        start(tmp_path, BEGUN)
 
 
 def test_a_damaged_record_is_told(tmp_path):
     (tmp_path / claim.NAME).write_text("{")
     with pytest.raises(config.ConfigError, match="damaged"):
-        claim.claim(tmp_path, BEGUN)
+        start(tmp_path, BEGUN)
+
+
+def test_comparing_writes_nothing(tmp_path):
+    assert claim.compare(tmp_path, BEGUN) == []
+    assert list(tmp_path.iterdir()) == []

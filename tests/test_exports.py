@@ -98,7 +98,7 @@ def work(tmp_path_factory):
     train = dataclasses.replace(
         train, curriculum=dataclasses.replace(train.curriculum, visits_P=jnp.asarray(visits_P))
     )
-    claim.claim(folder, config)
+    claim.take(folder, config)
     store = checkpoint.Store(folder, config.checkpoint)
     store.save(7, train, loop.to_host(loop.Progress(train=train, pool=current, iteration=7)))
     store.close()

@@ -66,10 +66,11 @@ def test_relative_folders_become_absolute_and_buckets_stay(tmp_path, monkeypatch
 def test_a_configuration_claims_a_bucket(bucket):
     bucket.mkdir(parents=True)
     begun = settings.RunConfig()
-    assert claim.claim(bucket, begun) == []
+    assert claim.compare(bucket, begun) == []
+    claim.take(bucket, begun)
     with pytest.raises(config.ConfigError, match="seed = 0 then, 3 now"):
-        claim.claim(bucket, dataclasses.replace(begun, seed=3))
-    moved = claim.claim(bucket, dataclasses.replace(begun, mesh=settings.MeshConfig(fsdp=2)))
+        claim.compare(bucket, dataclasses.replace(begun, seed=3))
+    moved = claim.compare(bucket, dataclasses.replace(begun, mesh=settings.MeshConfig(fsdp=2)))
     assert moved == ["mesh.fsdp"]
 
 

@@ -39,6 +39,16 @@ def test_unknown_override_is_told_in_one_paragraph(tmp_path):
     assert "Did you mean rollout.max_turns?" in done.stderr
 
 
+def test_a_missing_or_mistyped_flag_is_told_in_one_paragraph(tmp_path):
+    line = [sys.executable, "-m", "launch.train", "--config=experiments/quickstart.py"]
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert done.stderr.strip().startswith("--workdir is missing: Folder of the run")
+    done = run(tmp_path, "--workdri=x")
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "Unknown command line flag 'workdri'" in done.stderr and "--help" in done.stderr
+
+
 def test_missing_experiment_file_is_told_in_one_paragraph(tmp_path):
     done = run(tmp_path, "--config=nowhere.py")
     assert done.returncode == 1 and "Traceback" not in done.stderr

@@ -29,7 +29,7 @@ def finished(tmp_path, monkeypatch):
         raise Started
 
     monkeypatch.setattr(machine, "CountedCrew", start)
-    claim.claim(tmp_path, CONFIG)
+    claim.take(tmp_path, CONFIG)
     (tmp_path / run.RESULTS).write_text(json.dumps(RESULTS))
     return tmp_path
 
