@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 import jax
 import numpy as np
 
-from spade_jax import records
+from spade_jax import packing, records
 from spade_jax.policy import sharding
 
 MASKED = (
@@ -24,6 +24,8 @@ MASKED = (
     "infra_fault",
     "too_long",  # does not fit a row, or its first prompt not the context
     "no_spread",  # all returns of its group are equal, left out by drop_flat_groups
+    "truncated",  # an episode that did not end by itself, left out by drop_truncated
+    "malformed",  # no reply whose tool call could be read, left out by mask_malformed
     "empty",  # no reply
     "unchecked",  # a draft nobody could judge
     "paused",  # a draft while the designer is frozen or paused, or refused ones are forgotten
@@ -39,6 +41,11 @@ class BatchConfig:
     rows: tuple[int, ...] = ()  # allowed B, ascending; () takes eight sizes per doubling
     drop_flat_groups: bool = False  # leave out plays whose advantage is 0: exact without KL and
     # entropy terms, and cheaper; they stay in every denominator
+    drop_truncated: bool = False  # leave out plays that were cut off, by a limit of tokens, turns
+    # or context or by the environment; their return 0 stays in the baseline of their group and
+    # they themselves in the denominators ("compact filter" of the public implementation)
+    mask_malformed: bool = False  # leave out replies whose tool call cannot be read; the other
+    # turns of their episode are trained
 
     def __post_init__(self):
         if self.row_tokens < 2 or self.rows_multiple < 1:
@@ -118,15 +125,6 @@ class Made:
     real_share: float  # of the token slots
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Sequence:
-    place: int  # q
-    ids: list[int]
-    trained: list[int]
-    logps: list[float]
-    role: int
-
-
 def build(
     episodes: Sequence[records.Episode],
     credits: Sequence[DraftCredit],
@@ -163,7 +161,7 @@ def build(
     counts["trained_designer"] = sum(s.role == records.DESIGNER for s in kept)
     counts["trained_agent"] = sum(s.role == records.AGENT for s in kept)
     counts["generated"] = len(episodes) + len(credits)
-    rows = _pack(kept, config)
+    rows = packing.pack(kept, config.row_tokens, lambda needed: bucket(needed, config))
     made = Batch(
         **jax.device_put(rows, sharding.batch_sharding(mesh)),
         **jax.device_put(tables | table, sharding.replicated(mesh)),
@@ -243,13 +241,13 @@ def _slots(slots, fresh: Mapping[int, int], pool_slots: int) -> dict[str, np.nda
 
 def _sequences(
     episodes, credits, tables, shape: TableShape, config: BatchConfig
-) -> tuple[list[_Sequence], dict[int, str]]:
+) -> tuple[list[packing.Sequence], dict[int, str]]:
     """Turn drafts and plain plays into token sequences, and name those that are not trained."""
     sequences, masked = [], {}
     for m, c in enumerate(credits):
         reply = c.draft.reply
         turns = [records.Turn(observed_ids=c.draft.prompt_ids, reply=reply, action="", reward=0.0)]
-        sequences.append(_join(m, turns, records.DESIGNER))
+        sequences.append(packing.join(m, turns, records.DESIGNER))
         if c.unchecked or c.paused:
             masked[m] = "unchecked" if c.unchecked else "paused"
     flat = _flat_groups(tables["returns_NSGA"], tables["valid_NSGA"])
@@ -257,20 +255,22 @@ def _sequences(
         if e.arm != records.PLAIN:
             continue
         place = shape.drafts + _play_index(e, shape)
-        sequences.append(_join(place, e.turns, records.AGENT))
+        sequences.append(packing.join(place, e.turns, records.AGENT, config.mask_malformed))
         if e.fault == "infra":
             masked[place] = "infra_fault"
         elif e.fault == "too_long":
             masked[place] = "too_long"
         elif not tables["valid_NSGA"][e.environment, e.seed_index, e.play, e.arm]:
             masked[place] = "environment_fault"
+        elif config.drop_truncated and e.truncated:
+            masked[place] = "truncated"
         elif config.drop_flat_groups and flat[e.environment, e.seed_index]:
             masked[place] = "no_spread"
     for s in sequences:
         if s.place not in masked and len(s.ids) > config.row_tokens:
             masked[s.place] = "too_long"
         if s.place not in masked and not any(s.trained):
-            masked[s.place] = "empty"
+            masked[s.place] = "malformed" if s.replied else "empty"
     return sequences, masked
 
 
@@ -283,27 +283,6 @@ def _flat_groups(returns, valid) -> np.ndarray:
 
 def _play_index(e: records.Episode, shape: TableShape) -> int:
     return (e.environment * shape.seeds + e.seed_index) * shape.plays + e.play
-
-
-def _join(place: int, turns: Sequence[records.Turn], role: int) -> _Sequence:
-    """Put turns behind each other: observed tokens untrained, replies trained to their last id."""
-    ids, trained, logps = [], [], []
-    for turn in turns:
-        if len(turn.reply.ids) != len(turn.reply.logps):
-            raise ValueError(
-                f"a reply has {len(turn.reply.ids)} ids and {len(turn.reply.logps)} "
-                "log-probabilities; the sampler must give one for each id."
-            )
-        observed, replied = len(turn.observed_ids), len(turn.reply.ids)
-        ids += [*turn.observed_ids, *turn.reply.ids]
-        trained += [0] * observed + [1] * replied
-        logps += [0.0] * observed + list(turn.reply.logps)
-    if trained and trained[0]:
-        raise ValueError(
-            f"a sequence of role {records.ROLES[role]} starts with a reply: nothing predicts its "
-            "first token. Give the first turn at least one observed token."
-        )
-    return _Sequence(place=place, ids=ids, trained=trained, logps=logps, role=role)
 
 
 def _sequence_table(
@@ -330,46 +309,6 @@ def _sequence_table(
         "real_Q": real,
         "temperature_Q": temperature,
     }
-
-
-def _pack(sequences: Sequence[_Sequence], config: BatchConfig) -> dict[str, np.ndarray]:
-    """Lay sequences behind each other in rows, each with its segment id and its own positions."""
-    ordered = sorted(sequences, key=lambda s: s.place)
-    rows = fit([len(s.ids) for s in ordered], config.row_tokens)
-    shape = (bucket(len(rows), config), config.row_tokens)
-    whole = ("tokens_BT", "positions_BT", "segments_BT", "roles_BT", "sequences_BT")
-    packed = {name: np.zeros(shape, np.int32) for name in whole}
-    packed |= {name: np.zeros(shape, np.float32) for name in ("mask_BT", "logps_BT")}
-    for row, members in enumerate(rows):
-        start = 0
-        for segment, s in enumerate((ordered[i] for i in members), 1):
-            span = (row, slice(start, start + len(s.ids)))
-            packed["tokens_BT"][span] = s.ids
-            packed["positions_BT"][span] = np.arange(len(s.ids))
-            packed["segments_BT"][span] = segment
-            packed["roles_BT"][span] = s.role
-            packed["sequences_BT"][span] = s.place
-            packed["mask_BT"][span] = s.trained
-            packed["logps_BT"][span] = s.logps
-            start += len(s.ids)
-    return packed
-
-
-def fit(lengths: Sequence[int], row_tokens: int) -> list[list[int]]:
-    """Put sequences into rows: first fit, longest first, equal lengths in their order.
-
-    Returns:
-      the members of each row, as places in `lengths`.
-    """
-    room = np.full(len(lengths) + 1, row_tokens)
-    rows: list[list[int]] = []
-    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        row = int(np.argmax(room >= lengths[i]))
-        if row == len(rows):
-            rows.append([])
-        rows[row].append(i)
-        room[row] -= lengths[i]
-    return rows
 
 
 def bucket(rows: int, config: BatchConfig) -> int:

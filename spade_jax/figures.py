@@ -71,8 +71,11 @@ def of_table(
 
 
 def of_play(played: rollout.Played, blind_N: dict[int, tuple[int, int]]) -> records.Metrics:
-    """Tell how many hints leak and how many wins are blind."""
+    """Tell how many hints leak, how many wins are blind and how many calls cannot be read."""
     named = {}
+    broken = [turn.malformed for e in played.episodes for turn in e.turns]
+    if broken:
+        named["rollout/malformed_calls"] = float(np.mean(broken))
     if played.leaks_N:
         named["env/hint_leaks"] = float(np.mean(list(played.leaks_N.values())))
     wins = sum(won for _, won in blind_N.values())

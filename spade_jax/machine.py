@@ -99,6 +99,7 @@ class Machine:
             text_of=self.text_of,
             action_of=self.domain.action,
             show_hint=functools.partial(show_hint, config=self.config.hint),
+            malformed=self.domain.malformed,
         )
 
     def generate_together(

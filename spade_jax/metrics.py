@@ -31,6 +31,7 @@ METRICS = {
     "rollout/hinted_mean_return": "the same, hinted plays",
     "rollout/turns": "mean turns of an episode",
     "rollout/reply_tokens": "mean tokens of an agent reply",
+    "rollout/malformed_calls": "share of agent replies whose tool call cannot be read",
     "rollout/truncated": "share of episodes with a reply that the length limit cut",
     "rollout/zero_spread": "share of (environment, seed) groups whose valid plays return the same",
     "rollout/environment_faults": "share of episodes that the environment broke",

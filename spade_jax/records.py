@@ -102,6 +102,7 @@ class Turn:
     reply: Reply
     action: str  # text that was sent to the environment
     reward: float
+    malformed: bool = False  # it tries a tool call and none of it can be read
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

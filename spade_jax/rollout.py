@@ -75,6 +75,7 @@ class World:
     action_of: Callable[[str], str]
     show_hint: Callable[[records.Environment, str | None, str | None], Any]
     # (environment, hint of its program, its solution) -> verdict of the gate, a `hint.Verdict`
+    malformed: Callable[[str], bool] = lambda action: False  # a tool call that cannot be read
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -310,9 +311,8 @@ def _take_turn(live, turn: int, hosts, world: World, config: RolloutConfig) -> N
         text = world.text_of(reply)
         p.replies.append(text)
         action = world.action_of(text)
-        p.turns.append(
-            records.Turn(observed_ids=p.pending_ids, reply=reply, action=action, reward=0.0)
-        )
+        turn = records.Turn(observed_ids=p.pending_ids, reply=reply, action=action, reward=0.0)
+        p.turns.append(dataclasses.replace(turn, malformed=world.malformed(action)))
         if not reply.stopped:
             p.live, p.truncated = False, True
             continue

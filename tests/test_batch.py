@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from spade_jax import batch, records
+from spade_jax import batch, packing, records
 from spade_jax.policy import sharding
 
 SHAPE = batch.TableShape(environments=2, seeds=1, plays=2, drafts=2)
@@ -18,14 +18,16 @@ def reply(*ids, stopped=True):
     return records.Reply(ids=ids, logps=tuple(-0.1 * i for i in ids), stopped=stopped)
 
 
-def episode(n=0, g=0, arm=records.PLAIN, value=1.0, fault="", turns=None):
+def episode(n=0, g=0, arm=records.PLAIN, value=1.0, fault="", turns=None, **more):
     turns = turns or [((1, 2), reply(3, 4))]
     return records.Episode(
         environment=n, seed_index=0, play=g, arm=arm, seed=7, value=value, fault=fault, detail="",
-        truncated=False, observation="",
+        observation="",
         turns=tuple(
-            records.Turn(observed_ids=o, reply=r, action="", reward=0.0) for o, r in turns
+            records.Turn(observed_ids=o, reply=r, action="", reward=0.0, malformed=bool(broken))
+            for o, r, *broken in turns
         ),
+        **({"truncated": False} | more),
     )  # fmt: skip
 
 
@@ -153,6 +155,41 @@ def test_flat_groups_leave_the_rows_and_stay_in_the_denominators():
     assert set(np.asarray(made.batch.sequences_BT)[0, :8]) == {4, 5}
 
 
+def test_plays_that_were_cut_off_leave_the_rows_and_stay_in_baseline_and_denominators():
+    plays = [episode(0, 0), episode(0, 1, value=0.0, truncated=True), episode(1, 0)]
+    plays += [episode(1, 1, fault="infra", truncated=True)]
+    config = batch.BatchConfig(row_tokens=12, rows_multiple=1, drop_truncated=True)
+    kept, left_out = build(plays), build(plays, config=config)
+    assert kept.counts["trained_agent"] == 3 and kept.counts["masked_truncated"] == 0
+    assert left_out.counts["trained_agent"] == 2 and left_out.counts["masked_truncated"] == 1
+    for made in (kept, left_out):
+        sorts = ("trained_agent", "masked_truncated", "masked_infra_fault", "masked_hinted")
+        assert made.counts["generated"] == sum(made.counts[sort] for sort in sorts) == 4
+    # two tokens each: the second play of the first environment has none left, its place is real,
+    # and its return 0 is valid, so that it still stands in its group's mean
+    assert np.asarray(left_out.batch.tokens_Q).tolist() == [0, 0, 2, 0, 2, 0]
+    np.testing.assert_array_equal(left_out.batch.real_Q, kept.batch.real_Q)
+    np.testing.assert_array_equal(left_out.batch.valid_NSGA, kept.batch.valid_NSGA)
+    assert 3 not in np.asarray(left_out.batch.sequences_BT)
+
+
+def test_a_reply_whose_call_cannot_be_read_is_not_trained_and_its_episode_is():
+    mended = [((1, 2), reply(3, 9), True), ((4,), reply(5, 9))]
+    lost = [((1,), reply(6, 9), True)]
+    plays = [episode(0, 0, turns=mended), episode(0, 1, turns=lost)]
+    plain = build(plays)
+    assert plain.counts["trained_agent"] == 2
+    assert np.asarray(plain.batch.tokens_Q).tolist() == [0, 0, 4, 2, 0, 0]
+    config = batch.BatchConfig(row_tokens=12, rows_multiple=1, mask_malformed=True)
+    made = build(plays, config=config)
+    # tokens 1 2 3 9 4 5 9: of the first play only the second reply counts
+    assert np.asarray(made.batch.mask_BT)[0, :7].tolist() == [0, 0, 0, 0, 0, 1, 1]
+    assert np.asarray(made.batch.tokens_Q).tolist() == [0, 0, 2, 0, 0, 0]
+    assert np.asarray(made.batch.real_Q).tolist() == [False, False, True, True, False, False]
+    assert made.counts["trained_agent"] == 1 and made.counts["masked_malformed"] == 1
+    assert made.counts["masked_empty"] == 0
+
+
 def test_tables_of_drafts_and_slots():
     credits = [
         batch.DraftCredit(draft=draft(), slot=3, penalty=0.2, temperature=0.7),
@@ -192,7 +229,7 @@ def test_nine_in_ten_slots_of_a_recorded_iteration_are_real():
     kept = json.loads(path.read_text())
     lengths = [*kept["drafts"], *kept["plays"]]
     config = batch.BatchConfig(row_tokens=kept["row_tokens"], rows_multiple=kept["rows_multiple"])
-    rows = batch.fit(lengths, config.row_tokens)
+    rows = packing.fit(lengths, config.row_tokens)
     assert sorted(i for row in rows for i in row) == list(range(len(lengths)))
     assert max(sum(lengths[i] for i in row) for row in rows) <= config.row_tokens
     assert sum(lengths) >= 0.9 * batch.bucket(len(rows), config) * config.row_tokens

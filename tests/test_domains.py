@@ -3,9 +3,11 @@
 import ast
 import json
 import pathlib
+import runpy
 
 import numpy as np
 import pytest
+import scripted_players
 
 from spade_jax import domains, programs, records
 from spade_jax.domains import domain, games, tool_use
@@ -44,6 +46,47 @@ def test_tool_calls_equal_the_exact_cases(case):
 def test_malformed_calls_are_counted_and_never_raise(reply, calls, malformed):
     parsed = tool_use.parse_calls(reply)
     assert (len(parsed.calls), parsed.malformed) == (calls, malformed)
+
+
+GUEST = runpy.run_path(str(scripted_players.TOOL_BASE))["parse_calls"]
+CALL = '{"name": "a", "arguments": {"k": [1]}}'
+
+
+@pytest.mark.parametrize(
+    ("inside", "malformed"),
+    [
+        (CALL, False),
+        (f"[{CALL}, {CALL}]", False),
+        ('{"name": "a", "arguments": null}', False),
+        ('{"name": "a", "arguments": ""}', False),
+        ("<function=a><parameter=k>[1]</parameter></function>", False),
+        ('{"name": "a", "arguments": {"k": 1}', True),
+        ('{"name": "a", "arguments": "k"}', True),
+        ("[1]", True),
+        ("a(k=1)", True),
+        ("", True),
+    ],
+)
+@pytest.mark.parametrize("closing", ["</tool_call>", ""])
+def test_a_malformed_reply_is_one_of_which_the_environment_reads_no_call(
+    inside, malformed, closing
+):
+    reply = f"<think>{CALL}</think>I look.\n<tool_call>{inside}{closing}"
+    assert tool_use.malformed(reply) is malformed
+    assert (not GUEST(reply.rsplit("</think>", 1)[-1])[0]) is malformed
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "no call at all",
+        "<think><tool_call>{</tool_call></think>done",
+        "<tool_call>{</tool_call><answer>done</answer>",  # an answer goes before calls
+        f"<tool_call>{{</tool_call><tool_call>{CALL}</tool_call>",  # one of two is read
+    ],
+)
+def test_what_tries_no_call_or_is_read_in_part_is_not_malformed(reply):
+    assert not tool_use.malformed(reply)
 
 
 def test_boxes_are_read_in_linear_time():

@@ -76,6 +76,12 @@ def test_turns_keep_the_rewards_as_the_environment_gave_them():
     assert [turn.reward for turn in played.episodes[0].turns] == [7.5]
 
 
+def test_turns_say_whether_their_call_can_be_read_in_both_arms():
+    played, _, _ = play(by_seed(["4"]), malformed=lambda action: action == "4")
+    for episode in played.episodes:
+        assert [turn.malformed for turn in episode.turns] == [True, False]
+
+
 def test_a_reply_without_end_token_truncates_in_both_arms_and_steps_nothing():
     played, sandbox, _ = play(lambda prompt, seed: "3...")
     assert len(played.episodes) == 5 and sandbox.steps() == []

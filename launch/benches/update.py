@@ -87,12 +87,12 @@ def memory(name: str) -> Iterator[dict]:
 
 def packing(name: str) -> Iterator[dict]:
     """Pack the recorded lengths as `batch.build` does."""
-    from spade_jax import batch
+    from spade_jax import batch, packing
 
     kept = json.loads(LENGTHS.read_text(encoding="utf-8"))
     config = batch.BatchConfig(row_tokens=kept["row_tokens"], rows_multiple=kept["rows_multiple"])
     lengths = [*kept["drafts"], *kept["plays"]]
-    rows = batch.bucket(len(batch.fit(lengths, config.row_tokens)), config)
+    rows = batch.bucket(len(packing.fit(lengths, config.row_tokens)), config)
     share = sum(lengths) / (rows * config.row_tokens)
     yield {"name": name, "value": share, "unit": "real slots", "target": 0.9}
 

@@ -31,6 +31,7 @@ class Domain:
     cheat_turns: int  # replies that a scripted player has, as many as the agent
     uses_tools: bool  # the agent sees tool schemas
     designers: Mapping[str, str]  # prompt family -> template of the designer's message
+    malformed: Callable[[str], bool] = lambda action: False  # a tool call that cannot be read
     designer_system: str = ""
     agent: str = "{observation}"  # template of the first message of a play
     agent_system: str = ""

@@ -33,6 +33,7 @@ VARIANTS = {  # kind of task -> weight of the draw
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _SPACE = re.compile(r"\s*")
 _CLOSING = re.compile(r"\s*</tool_call>")
+_ANSWER = re.compile(r"<answer>.*?</answer>", re.DOTALL)
 _END = re.compile(r"(?:<\|im_end\|>|<\|endoftext\|>)\s*$")
 _FUNCTION = re.compile(r"<function=([^>\s]+)\s*>(.*?)(?:</function>|$)", re.DOTALL)
 _PARAMETER = re.compile(r"<parameter=([^>\s]+)\s*>(.*?)</parameter>", re.DOTALL)
@@ -74,8 +75,9 @@ def parse_calls(reply: str) -> Parsed:
     while (start := reply.find(_OPEN, position)) >= 0:
         inside = start + len(_OPEN)
         found, end = _read_call(reply, inside)
-        if end < 0:
+        if end < 0 and not found:
             break
+        end = len(reply) if end < 0 else end
         outside.append(reply[position:start])
         calls += found
         malformed += not found
@@ -83,6 +85,18 @@ def parse_calls(reply: str) -> Parsed:
     outside.append(reply[position:])
     text = _END.sub("", "".join(outside)).strip()
     return Parsed(calls=tuple(calls), text=text, malformed=malformed)
+
+
+def malformed(action: str) -> bool:
+    """Tell whether an action tries a tool call of which nothing can be read.
+
+    Text before the end of thinking does not count, and an answer goes before any call.
+    Source: SPADE's public implementation, where such a reply may be left out of the loss.
+    """
+    acted = action.rsplit("</think>", 1)[-1]
+    if _OPEN not in acted or _ANSWER.search(acted):
+        return False
+    return not parse_calls(acted).calls
 
 
 def call_values(reply: str) -> list[str]:
@@ -113,22 +127,29 @@ def _read_call(reply: str, inside: int) -> tuple[list[Call], int]:
         value, stop = json.JSONDecoder().raw_decode(reply, _SPACE.match(reply, inside).end())
         close = _CLOSING.match(reply, stop)
     except (ValueError, RecursionError):
-        value, close = None, None
+        value, stop, close = None, inside, None
     if close:
-        call = _json_call(value)
-        return ([call] if call else []), close.end()
+        return _json_calls(value), close.end()
     end = reply.find(_CLOSE, inside)
-    if end < 0:
-        return [], -1
-    return _xml_calls(reply[inside:end]), end + len(_CLOSE)
+    if end >= 0:
+        return _xml_calls(reply[inside:end]), end + len(_CLOSE)
+    if value is not None and not _END.sub("", reply[stop:]).strip():
+        return _json_calls(value), -1
+    return _xml_calls(reply[inside:]), -1
+
+
+def _json_calls(value: Any) -> list[Call]:
+    calls = [_json_call(item) for item in (value if isinstance(value, list) else [value])]
+    return [] if None in calls else calls
 
 
 def _json_call(value: Any) -> Call | None:
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
         return None
-    arguments = value.get("arguments", value.get("parameters", {}))
+    arguments = value.get("arguments", value.get("parameters"))
     if isinstance(arguments, str):
-        arguments = _decoded(arguments)
+        arguments = _decoded(arguments) if arguments.strip() else None
+    arguments = {} if arguments is None else arguments
     if not isinstance(arguments, dict):
         return None
     return Call(name=value["name"], arguments=arguments)
@@ -161,6 +182,7 @@ DOMAIN = domain.Domain(
     max_cheat_rate=0.1,
     cheat_turns=25,
     uses_tools=True,
+    malformed=malformed,
     designers={"tool_use": domain.text("tool_use_designer")},
     designer_system=domain.text("tool_use_designer_system"),
     agent=domain.text("tool_use_agent"),
