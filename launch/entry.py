@@ -16,6 +16,7 @@ from absl import logging
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent  # where experiments/ stands
 CACHE = ROOT / ".cache" / "jax"
+SILENCE_SECONDS = 3600  # JAX ends those whose first process stands still as long; the run is faster
 REMEDIES = {  # of errors of the operating system that say no remedy themselves
     errno.ENOSPC: "Free disk space, then run the same command again.",
     errno.EDQUOT: "Free disk space, then run the same command again.",
@@ -61,14 +62,16 @@ def join_cluster(coordinator: str, processes: int, index: int) -> None:
     # A lost process is named by the heartbeats of the run (`spade_jax.hosts`), not by JAX.
     jax.config.update("jax_enable_recoverability", True)
     if coordinator == "auto":
-        jax.distributed.initialize()
+        jax.distributed.initialize(heartbeat_timeout_seconds=SILENCE_SECONDS)
         return
     if processes < 1 or not 0 <= index < processes:
         raise ValueError(
             f"--process={index} of --processes={processes}: give every process the same number of "
             "processes, and its own index below it."
         )
-    jax.distributed.initialize(coordinator, processes, index)
+    jax.distributed.initialize(
+        coordinator, processes, index, heartbeat_timeout_seconds=SILENCE_SECONDS
+    )
 
 
 def settings_of(values):

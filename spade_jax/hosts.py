@@ -32,7 +32,7 @@ from spade_jax import codec, files
 MISSING = 76  # exit code of a process that gave up on another one
 BEAT_SECONDS = 1.0
 BUCKET_BEAT_SECONDS = 5.0  # a bucket takes about one write a second to an object
-DONE, FAILED = -1, -2  # last beat of a process that has ended
+DONE, FAILED, LEFT = -1, -2, -3  # last beat of a process that ended; LEFT: another was missing
 FOLDER = "heartbeats"
 Item = TypeVar("Item")
 Made = TypeVar("Made")
@@ -61,6 +61,7 @@ class Hosts:
         self._folder = files.at(folder) / FOLDER
         self._remote = files.is_remote(self._folder)
         self._beat_seconds = BUCKET_BEAT_SECONDS if self._remote else BEAT_SECONDS
+        self._began = time.time()
         self._room = "start"
         self._gathers = 0
         self._waits_since: float | None = None
@@ -90,7 +91,8 @@ class Hosts:
         self._ended.set()
         self._watcher.join()
         if failed:
-            self._beat(FAILED)
+            if self._successor() is None:  # else this is no member any more, and its end is no news
+                self._beat(FAILED)
             return
         if self.index == 0:
             self._wait_for_the_others()
@@ -160,6 +162,8 @@ class Hosts:
         while not self._ended.wait(self._beat_seconds):
             beats += 1
             with contextlib.suppress(OSError):  # a beat that is lost is silence, which others time
+                if (other := self._successor()) is not None:
+                    self._give_up([f"{_who(self.index, other)}: began later, in the place of this"])
                 self._beat(beats)
             now = time.monotonic()
             told = {index: _read(self._folder / f"{index}.json") for index in others}
@@ -171,7 +175,8 @@ class Hosts:
             late = [
                 f"{_who(index, told[index])}: silent for {now - since:.0f} s"
                 for index, (beats_seen, since) in seen.items()
-                if beats_seen not in (DONE, FAILED) and now - since > self._config.silence_seconds
+                if beats_seen not in (DONE, FAILED, LEFT)
+                and now - since > self._config.silence_seconds
             ]
             late += [
                 f"{_who(index, told[index])}: ended with an error"
@@ -186,7 +191,12 @@ class Hosts:
                     if beat is None or beat["gathers"] <= self._gathers and not beat["waits"]
                 ]
             if late:
-                self._give_up(late)
+                self._give_up(late, told)
+
+    def _successor(self) -> dict | None:
+        """Find the beat of a process that took this one's place while it stood still."""
+        beat = _read(self._folder / f"{self.index}.json")
+        return beat if beat is not None and beat.get("began", 0.0) > self._began else None
 
     def _beat(self, beats: int) -> None:
         beat = {
@@ -196,6 +206,7 @@ class Hosts:
             "waits": self._waits_since is not None,
             "host": socket.gethostname(),
             "pid": os.getpid(),
+            "began": self._began,
         }
         path = self._folder / f"{self.index}.json"
         if self._remote:
@@ -205,8 +216,12 @@ class Hosts:
         temporary.write_text(json.dumps(beat), encoding="utf-8")
         temporary.replace(path)
 
-    def _give_up(self, late: list[str]) -> None:
-        """End this process at once: its main thread may wait in a collective for ever."""
+    def _give_up(self, late: list[str], told: dict[int, dict | None] | None = None) -> None:
+        """End this process at once: its main thread may wait in a collective for ever.
+
+        Args:
+          told: beats of the others; None where another process stands in the place of this one.
+        """
         print(
             f"\nProcess {self.index} of {self.count} (in {self._room}) ends: {'; '.join(late)}. "
             "Stacks of this process follow. Start all processes again with the same command: the "
@@ -215,7 +230,25 @@ class Hosts:
             flush=True,
         )
         faulthandler.dump_traceback(all_threads=True)
+        if told is not None:
+            with contextlib.suppress(OSError):
+                self._beat(LEFT)
+            if self.index == 0:
+                self._outstay(told)
         os._exit(MISSING)
+
+    def _outstay(self, told: dict[int, dict | None]) -> None:
+        """Serve the cluster until the others have left, too: JAX aborts those that lose it."""
+        names = {index: beat["beats"] for index, beat in told.items() if beat is not None}
+        deadline = time.monotonic() + self._config.silence_seconds
+        while names and time.monotonic() < deadline:
+            time.sleep(3 * self._beat_seconds)
+            for index in list(names):
+                beat = _read(self._folder / f"{index}.json")
+                if _ended(beat) or (beat is not None and beat["beats"] == names[index]):
+                    del names[index]  # it has left, or it is the one that is missing
+                elif beat is not None:
+                    names[index] = beat["beats"]
 
 
 def _exchange(mine: bytes) -> list[bytes]:
@@ -245,7 +278,7 @@ def _read(path: epath.Path) -> dict | None:
 
 
 def _ended(beat: dict | None) -> bool:
-    return beat is not None and beat["beats"] in (DONE, FAILED)
+    return beat is not None and beat["beats"] in (DONE, FAILED, LEFT)
 
 
 def _who(index: int, beat: dict | None) -> str:

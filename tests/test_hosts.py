@@ -25,9 +25,10 @@ def free_port():
 @pytest.fixture
 def start(tmp_path):
     """Start processes of one cluster; what still lives at the end is killed."""
-    children = []
+    started = []
 
     def begin(count, mood):
+        children = []
         port = free_port()
         environment = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
         environment["PYTHONPATH"] = str(ROOT)
@@ -39,10 +40,11 @@ def start(tmp_path):
                     stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                 )
             )  # fmt: skip
+        started.extend(children)
         return children
 
     yield begin
-    for child in children:
+    for child in started:
         if child.poll() is None:
             child.kill()
         child.communicate()
@@ -55,14 +57,13 @@ def test_every_process_learns_what_all_have(start):
         assert [line for line in out.splitlines() if "[Gloo]" not in line] == ["gathered", "ended"]
 
 
-@pytest.mark.parametrize(
-    ("sign", "lost"), [(signal.SIGSTOP, 0), (signal.SIGSTOP, 1), (signal.SIGKILL, 1)]
-)
-def test_a_stopped_or_killed_process_is_named_and_the_others_end(start, sign, lost):
-    children = start(3, "waits")
+def gathered(children):
     for child in children:
         assert "gathered\n" in iter(child.stdout.readline, "")
-    children[lost].send_signal(sign)
+
+
+def end_naming(children, lost):
+    """All but one end by themselves, name that one and print their stacks."""
     for index, child in enumerate(children):
         if index == lost:
             continue
@@ -73,10 +74,33 @@ def test_a_stopped_or_killed_process_is_named_and_the_others_end(start, sign, lo
         assert "Thread" in errors and "host_process.py" in errors  # the stacks
 
 
+@pytest.mark.parametrize(("sign", "lost"), [(signal.SIGSTOP, 0), (signal.SIGKILL, 2)])
+def test_a_stopped_or_killed_process_of_four_is_named_and_the_others_end(start, sign, lost):
+    children = start(4, "waits")
+    gathered(children)
+    children[lost].send_signal(sign)
+    end_naming(children, lost)
+
+
+def test_a_process_that_wakes_up_beside_its_successor_ends_and_disturbs_nobody(start):
+    old = start(2, "waits")
+    gathered(old)
+    old[1].send_signal(signal.SIGSTOP)
+    end_naming(old, 1)
+    new = start(2, "waits")
+    gathered(new)
+    old[1].send_signal(signal.SIGCONT)
+    _, errors = old[1].communicate(timeout=90)
+    assert old[1].returncode == hosts.MISSING
+    assert f"process 1 (pid {new[1].pid} on " in errors and "in the place of this" in errors
+    for child in new:
+        _, errors = child.communicate(timeout=90)
+        assert child.returncode == 0, errors
+
+
 def test_the_others_end_with_the_first_process_which_leads_the_cluster(start):
     children = start(2, "waits")
-    for child in children:
-        assert "gathered\n" in iter(child.stdout.readline, "")
+    gathered(children)
     children[0].kill()
     _, errors = children[1].communicate(timeout=90)
     assert children[1].returncode not in (0, None)
