@@ -49,6 +49,7 @@ def tool_use(size: str):
     run.rollout.hinted_plays = 2  # 16 over the eight iterations of a generation
     run.hint.max_tokens = 2048
     run.corpus.max_words = 4000
+    run.screen.by, run.screen.max_tokens = "judgement", 16_384
     run.batch.drop_truncated = True  # the launchers' compact filter
     run.learn.objective.kl_coefficient = 0.005
     return run

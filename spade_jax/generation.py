@@ -20,6 +20,8 @@ from spade_jax import (
     pool,
     records,
     safeguards,
+    screen,
+    screening,
     seeds,
     story,
     validate,
@@ -38,6 +40,8 @@ class _Bound:
     rng: np.random.Generator
     explore: bool
     temperature: float  # drafts are sampled at
+    screen_rng: np.random.Generator
+    screening: screen.Cost
 
 
 def write(progress, world, config, clock, answer: safeguards.Answer) -> story.Written:
@@ -52,6 +56,8 @@ def write(progress, world, config, clock, answer: safeguards.Answer) -> story.Wr
         rng=seeds.stream(config.seed, "design", progress.iteration),
         explore=explore,
         temperature=config.design.temperature * hotter,
+        screen_rng=seeds.stream(config.seed, "screen", progress.iteration),
+        screening=screen.Cost(),
     )
     wishes = design.plan(
         config.design,
@@ -79,6 +85,7 @@ def write(progress, world, config, clock, answer: safeguards.Answer) -> story.Wr
         slots=slots,
         repaired=repaired,
         repaired_slots=repaired_slots,
+        screening=bound.screening,
     )
 
 
@@ -170,13 +177,19 @@ def _remembered_by_skill(
 def _judge(drafts: list[records.Draft], bound: _Bound) -> list[validate.Verdict]:
     world = bound.world
     with bound.clock.stage("validate"):
-        return validate.examine(
+        verdicts = validate.examine(
             drafts,
             world.crew,
             world.domain,
             bound.config.checks(),
             bound.progress.pool.known,
             world.group.spread,
+        )
+    if bound.config.screen.by == "none":
+        return verdicts
+    with bound.clock.stage("screen"):
+        return screening.apply(
+            verdicts, bound.progress, world, bound.config, bound.screen_rng, bound.screening
         )
 
 

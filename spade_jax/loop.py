@@ -23,13 +23,11 @@ from spade_jax import (
     design,
     figures,
     generation,
-    hint,
     learn,
     ledger,
     library,
     machine,
     pool,
-    programs,
     records,
     rollout,
     safeguards,
@@ -39,7 +37,6 @@ from spade_jax import (
     story,
     window,
 )
-from spade_jax.domains import domain
 
 
 @dataclasses.dataclass
@@ -168,6 +165,7 @@ def iterate(progress: Progress, world: machine.Machine, config: settings.RunConf
     slots = pool.draw(progress.pool, config.rollout.environments, config.pool, rng, must)
     with clock.stage("hint"):
         hint_refusals = write_hints(slots, progress, world, config)
+        hint_refusals += written.screening.hint_refusals
     table, levels = lay_table(slots, progress, config, rng)
     with clock.stage("rollout"):
         played = play(table, progress, world, config)
@@ -253,16 +251,7 @@ def write_hints(slots, progress, world, config) -> collections.Counter:
     drawn = {p: pool.environment(progress.pool, p) for p in slots}
     lacking = [p for p, e in drawn.items() if e.hint is None and not e.hint_failed]
     rng = seeds.stream(config.seed, "hint", progress.iteration)
-    hinted, refusals = hint.write(
-        [drawn[p] for p in lacking],
-        lambda e: world.chat.start(records.AGENT, domain.hint_messages(world.domain, e.source)),
-        world.generate_together(
-            progress.train.params, records.AGENT, config.hint.temperature, config.hint.max_tokens
-        ),
-        lambda reply: programs.without_thinking(world.text_of(reply)),
-        seeds.sampling_seeds(rng, (len(lacking), 2)),
-        config.hint,
-    )
+    hinted, refusals = world.write_hints([drawn[p] for p in lacking], progress.train.params, rng)
     for p, environment in zip(lacking, hinted, strict=True):
         pool.note_hint(progress.pool, p, environment)
     return refusals

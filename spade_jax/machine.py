@@ -5,6 +5,7 @@ Rooms take callables and know none of this. A `Machine` owns the sandbox crew an
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
@@ -22,6 +23,7 @@ from spade_jax import (
     files,
     hint,
     hosts,
+    programs,
     records,
     rollout,
     seeds,
@@ -133,6 +135,20 @@ class Machine:
             return played
         shares = self.group.gather(codec.encode(played))
         return rollout.join([codec.decode(rollout.Played, share) for share in shares])
+
+    def write_hints(
+        self, environments: list[records.Environment], params: Any, rng: Any
+    ) -> tuple[list[records.Environment], collections.Counter]:
+        """Let the policy write a hint for each environment; see `hint.write`."""
+        told = self.config.hint
+        return hint.write(
+            environments,
+            lambda e: self.chat.start(records.AGENT, domain.hint_messages(self.domain, e.source)),
+            self.generate_together(params, records.AGENT, told.temperature, told.max_tokens),
+            lambda reply: programs.without_thinking(self.text_of(reply)),
+            seeds.sampling_seeds(rng, (len(environments), 2)),
+            told,
+        )
 
     def here(self, params: Any) -> Any:
         """Give the parameters to this process's sampler: gathered once per version."""

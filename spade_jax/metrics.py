@@ -44,6 +44,7 @@ METRICS = {
     "rollout/too_long": "share of episodes whose first prompt left no room to reply",
     # Environments and their designer.
     "env/validity": "share of the drafts judged that passed every check",
+    "env/screened_out": "share of sound drafts that the screen by the policy refused",
     "env/regret": "mean estimated regret of the environments drawn, in units of return",
     "env/regret_se": "standard error of env/regret",
     "env/raw_regret": "the same mean before shrinkage",
@@ -116,6 +117,7 @@ METRICS = {
     "count/repaired": "environments from mended drafts, which are played and not trained",
     "count/hint_refused_*": "groups whose hinted plays the gate of hints left out, by reason",
     "count/policy_hint_refused_*": "hints of the policy that the gate refused, by reason",
+    "count/screen_replies": "replies of the policy that screened drafts; seconds: time/screen",
     "count/episodes": "episodes played to an end",
     "count/programs": "processes that executed a program in the sandbox",
     "count/generated": "sequences generated",

@@ -15,6 +15,7 @@ ROOMS = {
     "learn": 8,
     "evaluate": 9,
     "corpus": 10,
+    "screen": 11,
 }
 
 

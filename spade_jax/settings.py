@@ -18,6 +18,7 @@ from spade_jax import (
     pool,
     rollout,
     safeguards,
+    screen,
     supervised,
     validate,
     window,
@@ -146,6 +147,7 @@ class RunConfig:
     corpus: corpus.CorpusConfig | None = None
     design: design.DesignConfig = design.DesignConfig()
     validate: validate.ValidateConfig = validate.ValidateConfig()
+    screen: screen.ScreenConfig = screen.ScreenConfig()
     hint: hint.HintConfig = hint.HintConfig()
     pool: pool.PoolConfig = pool.PoolConfig()
     rollout: rollout.RolloutConfig = rollout.RolloutConfig()
@@ -194,6 +196,11 @@ class RunConfig:
                 f"design.max_tokens={self.design.max_tokens} and a prompt do not fit "
                 f"batch.row_tokens={row}. Set batch.row_tokens to the longest prompt and draft "
                 "together."
+            )
+        if self.screen.by == "judgement" and self.screen.max_tokens >= row:
+            raise ValueError(
+                f"screen.max_tokens={self.screen.max_tokens} and a program do not fit "
+                f"batch.row_tokens={row}: every draft would be refused. Lower screen.max_tokens."
             )
 
     def checks(self) -> validate.ValidateConfig:

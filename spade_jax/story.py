@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from spade_jax import batch, figures, memory, records, rollout, validate
+from spade_jax import batch, figures, memory, records, rollout, screen, validate
 from spade_jax import metrics as metric_files
 from spade_jax import pool as pools
 
@@ -52,6 +52,7 @@ class Written:
     slots: list[int] = dataclasses.field(default_factory=list)  # of each draft, -1 without one
     repaired: list[records.Environment] = dataclasses.field(default_factory=list)  # not trained
     repaired_slots: list[int] = dataclasses.field(default_factory=list)
+    screening: screen.Cost = dataclasses.field(default_factory=screen.Cost)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -286,6 +287,10 @@ def _counts(told: Told) -> records.Metrics:
         "count/tokens": int(told.report["tokens_2"].sum()),
     }
     named |= {f"count/refused_{reason}": n for reason, n in reasons.items()}
+    spent = told.written.screening
+    if spent.screened:
+        named["env/screened_out"] = spent.refused / spent.screened
+        named["count/screen_replies"] = spent.replies
     named |= {f"count/masked_{reason}": n for reason, n in told.masked.items()}
     for reason, n in told.played.hint_refusals.items():
         named[f"count/hint_refused_{metric_files.slug(reason)}"] = n

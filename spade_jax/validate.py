@@ -45,7 +45,9 @@ CHECKS = {  # reason -> what it means, in the order of the checks
     "answer_visible": "the answer can be read off the observation",
     "degenerate": "a player that does not think wins too often",
     "duplicate": "the same program in other words is already there",
+    "unsolved": "the policy cannot solve it, or holds it for unsolvable",  # see screen.py
 }
+SCREENED = "unsolved"  # decided by the policy after all others, where config.screen asks it
 SWITCHABLE = (
     "too_long",
     "forbidden_import",
@@ -293,7 +295,8 @@ def _marks(failed: str | None, config: ValidateConfig) -> dict[str, str]:
     marks = {}
     for i, name in enumerate(names):
         passed = i < reached and not (failed in _WATCHED and name in _WATCHED)
-        marks[name] = "off" if name in config.off else "pass" if passed else "not reached"
+        off = name in config.off or name == SCREENED
+        marks[name] = "off" if off else "pass" if passed else "not reached"
     if failed in marks:
         marks[failed] = "fail"
     return marks

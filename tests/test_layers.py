@@ -21,11 +21,20 @@ LAYERS = {
         *("domains", "policy"),
     ),
     "rooms": (
-        *("design", "validate", "hint", "pool", "rollout", "batch"),
+        *("design", "validate", "screen", "hint", "pool", "rollout", "batch"),
         *("credit", "advantages", "curriculum", "objectives", "wages", "learn"),
     ),
     "corridors": (
-        *("settings", "machine", "ledger", "story", "figures", "generation", "answering"),
+        *(
+            "settings",
+            "machine",
+            "ledger",
+            "story",
+            "figures",
+            "generation",
+            "screening",
+            "answering",
+        ),
         *("warmstart", "loop", "evaluate", "run", "closing"),
         *("suites", "jobs", "restored", "pool_export", "seat"),
     ),

@@ -13,7 +13,7 @@ SAMPLE = (  # mutations that need each kind of player and of check, beside tests
     "other_word", "answer_alone", "culprit_shown", "debug_before", "holds_answer",
     "any_letter_wins", "any_call_wins", "done_wins", "task_is_decoration", "other_locals",
 )  # fmt: skip
-NO_MUTANT = {"no_program", "too_long"}  # checks of the text that need no program
+NO_MUTANT = {"no_program", "too_long", validate.SCREENED}  # that need no program, or the policy
 
 
 def test_every_check_has_mutants_and_there_are_enough():

@@ -34,7 +34,7 @@ def shrunk(run):
         experts=experts, experts_per_token=min(experts, 2), compute_dtype="float32",
     )  # fmt: skip
     run.batch.row_tokens = run.rollout.context_tokens = 128
-    run.design.max_tokens = run.rollout.max_tokens = 64
+    run.design.max_tokens = run.rollout.max_tokens = run.screen.max_tokens = 64
     run.mesh.update(data=1, fsdp=4, tensor=2)
     run.learn.attention = "blockwise"  # the kernel compiles for TPUs only
     run.learn.attention_block = 64

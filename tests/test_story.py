@@ -8,7 +8,7 @@ import fakes
 import numpy as np
 import pytest
 
-from spade_jax import batch, metrics, pool, programs, records, rollout, story, validate
+from spade_jax import batch, metrics, pool, programs, records, rollout, screen, story, validate
 
 NAN = float("nan")
 
@@ -110,6 +110,13 @@ def test_every_figure_has_a_known_name_and_is_a_number():
     named = story.metrics(told(), {})
     assert set(metrics.check(named)) == set(named)
     assert all(math.isfinite(value) for value in named.values())
+
+
+def test_what_the_screen_by_the_policy_took_is_told_where_it_was_asked():
+    assert not {"env/screened_out", "count/screen_replies"} & set(story.metrics(told(), {}))
+    cost = screen.Cost(screened=8, refused=2, replies=32)
+    named = story.metrics(told(written=story.Written(screening=cost)), {})
+    assert named["env/screened_out"] == 0.25 and named["count/screen_replies"] == 32
 
 
 def test_play_is_summed_over_sound_episodes():

@@ -24,4 +24,5 @@ DOMAIN = domain.Domain(
     designers={"compact": domain.text("compact_designer")},
     agent=domain.text("compact_agent"),
     hint=domain.text("compact_hint"),
+    screen=domain.text("games_screen"),
 )

@@ -37,6 +37,7 @@ class Domain:
     agent_system: str = ""
     hint_system: str = ""
     hint: str = "{source}"  # template of the hint writer's message
+    screen: str = "{source}"  # template that asks whether a program can be solved
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -102,6 +103,11 @@ def agent_messages(
 def hint_messages(domain: Domain, source: str) -> list[dict[str, str]]:
     """Write the prompt that asks for a hint, from the program's source alone."""
     return _messages(domain.hint_system, fill(domain.hint, source=source))
+
+
+def screen_messages(domain: Domain, source: str) -> list[dict[str, str]]:
+    """Write the prompt that asks whether an environment can be solved."""
+    return _messages("", fill(domain.screen, source=source))
 
 
 def fill(template: str, **values: str) -> str:

@@ -96,4 +96,5 @@ DOMAIN = domain.Domain(
     agent=domain.text("games_agent"),
     hint_system=domain.text("games_hint_system"),
     hint=domain.text("hint"),
+    screen=domain.text("games_screen"),
 )

@@ -188,4 +188,5 @@ DOMAIN = domain.Domain(
     agent=domain.text("tool_use_agent"),
     hint_system=domain.text("tool_use_hint_system"),
     hint=domain.text("hint"),
+    screen=domain.text("tool_use_screen"),
 )
