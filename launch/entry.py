@@ -17,6 +17,7 @@ from absl import logging
 ROOT = pathlib.Path(__file__).resolve().parent.parent  # where experiments/ stands
 CACHE = ROOT / ".cache" / "jax"
 SILENCE_SECONDS = 3600  # JAX ends those whose first process stands still as long; the run is faster
+BUCKETS = ("gcsfs", "s3fs", "google.cloud")  # packages without which a bucket cannot be reached
 REMEDIES = {  # of errors of the operating system that say no remedy themselves
     errno.ENOSPC: "Free disk space, then run the same command again.",
     errno.EDQUOT: "Free disk space, then run the same command again.",
@@ -130,6 +131,11 @@ def one_paragraph() -> Iterator[None]:
         sys.exit(preemption.EXIT_CODE)
     except expected as error:
         _tell(error)
+    except ImportError as error:
+        if not any(name in str(error) for name in BUCKETS):
+            raise
+        extra = "'etils[epath-gcs]', or 'etils[epath-s3]' for s3://"
+        _tell(ImportError(f"{error}. A path in a bucket needs more packages: pip install {extra}."))
     except ValueError as error:
         if not _raised_by_us(error):
             raise

@@ -45,7 +45,7 @@ fi
 """
 START = """\
 cd "$HOME/{folder}"
-if [ -e run.pid ] && kill -0 "$(cat run.pid)" 2>/dev/null; then
+if [ -e run.pid ] && ! [ -e run.exit ] && kill -0 "$(cat run.pid)" 2>/dev/null; then
   echo "already running as $(cat run.pid)"
   exit 0
 fi

@@ -31,8 +31,10 @@ VERBS = (
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 ARCHIVE = "spade_jax.tar.gz"
 GONE = ("SUSPENDING", "SUSPENDED", "FAILED", "DELETING", "ABSENT")
+GOING = ("SUSPENDING", "DELETING")  # not to be touched until it has ended
 PREEMPTED_CODE = "75"  # spade_jax.preemption.EXIT_CODE, without loading JAX here
 MISSING_CODE = "76"  # spade_jax.hosts.MISSING: ended because another host did; its code decides
+ABORTED_CODE = "134"  # JAX ends the others so when the first host is gone
 
 _NAME = flags.DEFINE_string("name", None, "Name of the queued resource and of its node.")
 _SIZE = flags.DEFINE_string("size", None, "Generation and size, as v5e-16 or v5p-128.")
@@ -91,14 +93,21 @@ def check_command(verbs: list[str], command: list[str], tpu: commands.Slice) -> 
     """Refuse a command whose work would be lost with the machines.
 
     Raises:
-      ValueError: no command where one is needed, or a spot slice with a local work directory.
+      ValueError: no command where one is needed, a spot slice with a local work directory, or
+        trainers on several hosts that would not know of each other.
     """
     if {"start", "keep"} & set(verbs) and not command:
         raise ValueError(
             "start and keep need the command of the hosts after --, as `-- .venv/bin/python -m "
             "launch.train --config=FILE --workdir=gs://BUCKET/RUN`."
         )
-    places = re.findall(r"--workdir[= ](\S+)", " ".join(command))
+    line = " ".join(command)
+    if tpu.hosts > 1 and "launch.train" in line and "--coordinator" not in line:
+        raise ValueError(
+            f"{tpu.size} has {tpu.hosts} hosts, and without --coordinator=auto each would train "
+            "alone in the same work directory. Add it to the command."
+        )
+    places = re.findall(r"--workdir[= ](\S+)", line)
     if tpu.provision == "spot" and any("://" not in place for place in places):
         raise ValueError(
             f"--workdir={places[0]} lies on the disk of a spot slice, which is lost with it. Name "
@@ -184,6 +193,8 @@ class Host:
                 print("# every host has ended with 0")
                 return
             own = {"0", PREEMPTED_CODE, MISSING_CODE, "lost", "absent"}
+            if ended is not None and {"lost", "absent"} & set(ended):
+                own.add(ABORTED_CODE)
             if ended is not None and not set(ended) <= own:
                 raise Failed(
                     f"exit codes of the hosts: {', '.join(ended)}. Read the log with `follow`; "
@@ -195,6 +206,9 @@ class Host:
     def _renew(self) -> None:
         """Delete what is left of a slice, ask for it again and prepare its hosts."""
         state = self._state()
+        while state in GOING:
+            time.sleep(_POLL.value)
+            state = self._state()
         if state in GONE and state != "ABSENT":
             self.delete()
             state = "ABSENT"
@@ -231,7 +245,13 @@ class Host:
     def _hosts(self) -> list[str]:
         """States of the command on the hosts that answer."""
         done = self._run(commands.on_hosts(self.tpu, commands.status_script()), may_fail=True)
-        return re.findall(r"state=(\w+)", done.stdout) if done else []
+        if done is None:
+            return []
+        found = re.findall(r"state=(\w+)", done.stdout)
+        if len(found) < self.tpu.hosts:
+            last = (done.stderr.strip().splitlines() or ["gcloud gives no reason"])[-1]
+            print(f"# {len(found)} of {self.tpu.hosts} hosts answer: {last}", flush=True)
+        return found
 
     def _run(self, line: list[str], may_fail: bool = False):
         """Print a command and run it; None in a dry run.
@@ -242,7 +262,9 @@ class Host:
         self._tell(line)
         if _DRY.value:
             return None
-        done = subprocess.run(line, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            line, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
         if not may_fail:
             print(done.stdout, end="", flush=True)
             if done.returncode != 0:

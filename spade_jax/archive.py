@@ -12,11 +12,14 @@ import array
 import dataclasses
 import json
 import os
+import shutil
 import tempfile
 
 from etils import epath
 
 from spade_jax import files, records
+
+CHUNK_BYTES = 1 << 26  # the system reads and writes at most 2 GiB at once
 
 
 class ArchiveError(RuntimeError):
@@ -41,7 +44,11 @@ class Archive:
         if self.path is None or self._remote:
             self._file = tempfile.TemporaryFile(buffering=0)
             if self._remote and self.path.exists():
-                self._file.write(self.path.read_bytes())
+                with (
+                    self.path.open("rb") as kept,
+                    open(self._file.fileno(), "wb", closefd=False) as to,
+                ):
+                    shutil.copyfileobj(kept, to, CHUNK_BYTES)
                 self._file.seek(0)
         else:
             mode = "r+b" if self.path.exists() else "w+b"
@@ -82,11 +89,20 @@ class Archive:
         return records.Environment(**json.loads(os.pread(self._file.fileno(), end - start, start)))
 
     def sync(self) -> None:
-        """Return when everything is on disk; to a bucket the whole file is written."""
-        if self._remote:
-            self.path.write_bytes(os.pread(self._file.fileno(), self._ends[-1], 0))
-        else:
+        """Return when everything is on disk; to a bucket the whole file is written.
+
+        There it is written beside the one that checkpoints count on, which it then replaces: what
+        breaks off in between leaves that one whole.
+        """
+        if not self._remote:
             os.fsync(self._file.fileno())
+            return
+        partial = self.path.with_name(self.path.name + ".partial")
+        with partial.open("wb") as to:
+            for start in range(0, self._ends[-1], CHUNK_BYTES):
+                size = min(CHUNK_BYTES, self._ends[-1] - start)
+                to.write(os.pread(self._file.fileno(), size, start))
+        partial.replace(self.path)
 
     def close(self) -> None:
         """Close the file."""

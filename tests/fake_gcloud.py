@@ -1,8 +1,9 @@
-"""Stand-in for gcloud, put on PATH: a slice of two hosts that are folders of this machine.
+"""Stand-in for gcloud, put on PATH: a slice of four hosts that are folders of this machine.
 
 FAKE_GCLOUD names a folder. There it keeps the state of the request, a log of every call, and the
 homes of the hosts; a script sent with ssh is run by bash in each. A request becomes active at the
-third look. After `preempt` lies there, the next look finds it suspended, its hosts gone.
+third look. After `preempt` lies there, the next look finds it suspending, later ones suspended, its
+hosts gone; while it is suspending it cannot be deleted.
 """
 
 import json
@@ -39,6 +40,9 @@ def queued(verb: str) -> int:
         print("NOT_FOUND: the queued resource was not found", file=sys.stderr)
         return 1
     elif verb == "delete":
+        if int(state.read_text()) == -1000:
+            print("FAILED_PRECONDITION: the queued resource is SUSPENDING", file=sys.stderr)
+            return 1
         state.unlink()
         for number in range(HOSTS):
             shutil.rmtree(PLACE / f"host{number}", ignore_errors=True)
@@ -48,7 +52,8 @@ def queued(verb: str) -> int:
             (PLACE / "preempt").unlink()
             looks = -1000
         state.write_text(str(looks))
-        print("SUSPENDED" if looks < 0 else "ACTIVE" if looks >= 3 else "WAITING_FOR_RESOURCES")
+        gone = "SUSPENDING" if looks == -1000 else "SUSPENDED"
+        print(gone if looks < 0 else "ACTIVE" if looks >= 3 else "WAITING_FOR_RESOURCES")
     return 0
 
 

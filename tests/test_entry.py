@@ -1,11 +1,14 @@
 """Refusals end in one paragraph, faults of ours keep their traceback; paths start at the root."""
 
 import errno
+import importlib
+import importlib.util
 import json
 import pathlib
 
 import numpy as np
 import pytest
+from etils import epath
 
 from launch import entry
 from spade_jax import config, evaluate, ledger, metrics, settings
@@ -93,3 +96,12 @@ def test_relative_paths_start_at_the_root_of_the_project(tmp_path, monkeypatch):
 def test_no_weights_stay_no_weights():
     built = entry.settings_of(config.to_config_dict(settings.RunConfig()))
     assert built.policy.weights == "" and built.corpus is None
+
+
+def test_a_bucket_that_no_installed_package_reaches_is_told_with_what_to_install(capsys):
+    if importlib.util.find_spec("gcsfs"):
+        pytest.skip("gcsfs is installed")
+    text = told(lambda: epath.Path("gs://bucket/run").mkdir(), capsys)
+    assert "install gcsfs" in text and "pip install 'etils[epath-gcs]'" in text
+    with pytest.raises(ImportError, match="no_such_module"), entry.one_paragraph():
+        importlib.import_module("no_such_module")

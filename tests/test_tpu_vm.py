@@ -103,6 +103,46 @@ def test_a_dry_run_prints_everything_and_runs_nothing(place):
         assert text in done.stdout, text
 
 
+SSH = "gcloud compute tpus tpu-vm ssh s --worker=all --zone=z '--command="
+
+
+# The reference of gcloud: queued-resources create, describe and delete, tpu-vm scp and ssh.
+@pytest.mark.parametrize(
+    ("size", "kind"),
+    [
+        ("v5e-16", "--accelerator-type=v5litepod-16 --runtime-version=v2-alpha-tpuv5-lite"),
+        ("v5p-128", "--accelerator-type=v5p-128 --runtime-version=v2-alpha-tpuv5"),
+    ],
+)
+def test_a_dry_run_prints_exactly_these_commands(place, size, kind):
+    train = "python -m launch.train --coordinator=auto --config=c.py --workdir=gs://b/r"
+    look = "gcloud compute tpus queued-resources describe s --zone=z '--format=value(state.state)'"
+    printed = launch(place, "keep", f"--size={size}", "--dry_run", "--", *train.split()).stdout
+    lines = [line[2:] for line in printed.splitlines() if line.startswith("$ ")]
+    folder = lines[3].partition("--output=")[2].partition("/spade_jax.tar.gz")[0]
+    assert lines == [
+        look,
+        f"gcloud compute tpus queued-resources create s --zone=z --node-id=s {kind} --spot",
+        look,
+        f"git -C {ROOT} archive --format=tar.gz --output={folder}/spade_jax.tar.gz HEAD",
+        f"gcloud compute tpus tpu-vm scp {folder}/spade_jax.tar.gz s: --worker=all --zone=z",
+        f"{SSH}set -euo pipefail",
+        f'{SSH}cd "$HOME/spade_jax"',
+        look,
+        f'{SSH}cd "$HOME/spade_jax" 2>/dev/null || {{ echo "state=absent"; exit 0; }}',
+    ]
+    assert f"{train} >>run.log 2>&1 & echo $! >child.pid; wait $!" in printed
+    printed = launch(place, "delete", "--dry_run").stdout
+    assert "\n$ gcloud compute tpus queued-resources delete s --zone=z --force --quiet\n" in printed
+
+
+def test_trainers_that_would_not_know_of_each_other_are_refused(place):
+    line = ["--", "python", "-m", "launch.train", "--workdir=gs://b/r"]
+    done = launch(place, "start", *line)
+    assert done.returncode == 1 and "--coordinator=auto" in done.stderr and calls(place) == []
+    assert launch(place, "start", "--size=v5e-8", "--dry_run", *line).returncode == 0  # one host
+
+
 def test_work_on_disks_that_are_lost_is_refused(place):
     for flags in (["--workdir=runs/a"], ["--workdir", "runs/a"]):
         done = launch(place, "keep", "--", "python", "-m", "x", *flags)
@@ -118,6 +158,7 @@ def test_a_pre_empted_slice_is_asked_for_again_and_the_command_goes_on(place):
     assert done.returncode == 0, done.stderr + done.stdout
     verbs = [call[3] for call in calls(place) if call[2] == "queued-resources"]
     assert [verb for verb in verbs if verb != "describe"] == ["create", "delete", "create"]
+    assert verbs[verbs.index("delete") - 1] == "describe"  # it had asked until the slice was gone
     assert done.stdout.count("pre-empted; going on") == 1
     assert "every host has ended with 0" in done.stdout
     for number in range(4):
@@ -137,6 +178,17 @@ def test_hosts_that_ended_because_another_was_missing_go_on(place):
         str(preemption.EXIT_CODE),
         str(hosts.MISSING),
     )
+
+
+# JAX aborts the others (134) when the first host is gone; a host that aborts by itself has a fault.
+def test_an_abort_counts_as_pre_emption_only_beside_a_lost_host(place):
+    gone = "touch again; if [ $HOST = 0 ]; then rm run.pid; kill -KILL $PPID; fi; exit 134"
+    setup = f"--setup_script={place}/setup.sh"
+    done = launch(place, "keep", setup, "--", "bash", "-c", f"[ -e again ] && exit 0; {gone}")
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert done.stdout.count("pre-empted; going on") == 1
+    done = launch(place, "keep", setup, "--", "bash", "-c", "exit 134")
+    assert done.returncode == 1 and "134, 134, 134, 134" in done.stderr
 
 
 def test_a_command_that_fails_by_itself_is_not_started_again(place):
