@@ -94,7 +94,7 @@ def _shared(size: str):
     run.batch.row_tokens = 32_768
     run.batch.rows_multiple = 64
     run.learn.attention = "splash"  # the kernel for TPUs
-    run.learn.chunk_tokens = 64 * 2048  # of all rows together: 2,048 of each part of the batch
+    run.learn.chunk_tokens = 2048  # on each part of the batch
     run.learn.learning_rate = 1e-6
     run.learn.b1, run.learn.b2 = 0.9, 0.98
     run.learn.weight_decay = 0.1

@@ -31,7 +31,7 @@ class LearnConfig(optimizer.OptimizerConfig):
     minibatches: int = 1  # optimiser steps per pass over the rows
     epochs: int = 1  # passes over the rows
     microbatches: int = 1  # parts of a minibatch whose gradients are accumulated
-    chunk_tokens: int = 4096  # logits that exist at a time
+    chunk_tokens: int = 4096  # whose logits exist at a time on one part of the batch
     attention: attention.Kind = "blockwise"  # or "splash", the kernel for TPUs
     attention_block: int = 512  # tokens; rows no longer than it are attended at once
     credit: credit.CreditConfig = credit.CreditConfig()
@@ -244,7 +244,6 @@ def _logps(params, rows, plan: _Plan) -> tuple[jax.Array, jax.Array]:
             mesh,
             plan.attend,
         )
-    params = heads.gathered(params, plan.model, mesh)  # once, and not for every chunk
     logps_BT, entropy_BT = heads.token_logps(
         params,
         plan.model,
@@ -253,6 +252,7 @@ def _logps(params, rows, plan: _Plan) -> tuple[jax.Array, jax.Array]:
         rows["roles"][:, 1:],
         temperature=rows["temperature"][:, 1:],
         chunk_tokens=plan.config.chunk_tokens,
+        mesh=mesh,
     )
     return jnp.pad(logps_BT, ((0, 0), (1, 0))), jnp.pad(entropy_BT, ((0, 0), (1, 0)))
 

@@ -44,7 +44,7 @@ class PublishedConfig:
     role_rank: int = 8
     compute_dtype: Literal["float32", "bfloat16"] = "float32"
     param_dtype: Literal["float32", "bfloat16"] = "float32"
-    remat: Literal["none", "full", "dots"] = "none"
+    remat: Literal["none", "full", "attended", "dots"] = "none"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,6 @@
 """Over a mesh, layers move weights and not activations, and give the numbers of one device."""
 
+import dataclasses
 import functools
 
 import jax
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 from launch import cost, hlo
-from spade_jax.policy import sharding, transformer
+from spade_jax.policy import heads, sharding, transformer
 
 CONFIG = transformer.ModelConfig(
     vocab_size=64,
@@ -67,3 +68,42 @@ def test_gathered_layers_give_the_gradient_of_one_device(sizes):
     cut = jax.jit(gradient, static_argnums=2)(spread, rows, mesh)
     for a, b in zip(jax.tree.leaves(alone), jax.tree.leaves(cut), strict=True):
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-4, atol=1e-6)
+
+
+def head_loss(head, hidden_BTD, config, mesh):
+    rows, tokens = hidden_BTD.shape[:2]
+    targets = jnp.arange(rows * tokens).reshape(rows, tokens) % config.vocab_size
+    parts = 1 if mesh is None else sharding.batch_parts(mesh)
+    made = heads.token_logps(  # four chunks of every row
+        head, config, hidden_BTD, targets, targets % 2, 1.0, rows // parts * tokens // 4, mesh
+    )
+    return made[0].mean() + made[1].mean()
+
+
+def head_case(role_head, mesh):
+    config = dataclasses.replace(CONFIG, role_head=role_head, tied_embeddings=False)
+    params = transformer.init(config, jax.random.key(0))
+    hidden = jax.random.normal(jax.random.key(1), (8, 16, CONFIG.width))
+    program = jax.jit(jax.grad(head_loss, (0, 1)), static_argnums=(2, 3))
+    head = {"head": params["head"]}
+    if mesh is None:
+        return program, (head, hidden, config, None)
+    places = {"head": sharding.param_shardings(config, mesh)["head"]}
+    rows = jax.device_put(hidden, sharding.batch_sharding(mesh))
+    return program, (jax.device_put(head, places), rows, config, mesh)
+
+
+def test_a_head_on_parts_of_the_batch_gives_the_gradient_of_one_device():
+    program, given = head_case("lowrank", None)
+    alone = program(*given)
+    program, given = head_case("lowrank", sharding.make_mesh(data=2, fsdp=2, tensor=2))
+    for a, b in zip(jax.tree.leaves(alone), jax.tree.leaves(program(*given)), strict=True):
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-4, atol=1e-7)
+
+
+def test_the_gradient_of_a_head_is_summed_once_and_not_for_every_chunk():
+    program, given = head_case("tied", sharding.make_mesh(fsdp=8))
+    works = cost.works(hlo.parse(program.lower(*given).compile().as_text()))
+    exchanges = [work for work in works if work.collective and len(work.collective.group) > 1]
+    kinds = [(work.collective.kind, work.times) for work in exchanges]
+    assert sorted(kinds) == [("all-gather", 1), ("reduce-scatter", 1)]

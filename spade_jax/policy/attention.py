@@ -18,6 +18,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.ad_checkpoint import checkpoint_name
 from jax.experimental.pallas.ops.tpu.splash_attention import (
     splash_attention_kernel as kernel,
 )
@@ -28,6 +29,7 @@ from spade_jax.policy import rules
 KINDS = ("blockwise", "splash")
 Kind = Literal["blockwise", "splash"]
 LANES = 128  # the kernel's blocks are multiples of it
+KEPT = "attended"  # what a layer may keep for its backward pass goes by this name
 
 _MASKED = -1e30  # finite, so that a row with nothing to attend gives numbers and not NaN
 
@@ -161,8 +163,8 @@ def _pairs_forward(softcap, block, q, k, v, segments, reach):
     zero = jnp.zeros(q.shape, jnp.float32)
     begun = (zero, jnp.full(q.shape[:-1], _MASKED, jnp.float32), zero[..., 0])
     (out, top, total), _ = jax.lax.scan(pair, begun, _places(q.shape[1], block))
-    out = (out / total[..., None]).astype(v.dtype)
-    return out, (q, k, v, segments, reach, out, top + jnp.log(total))
+    out = checkpoint_name((out / total[..., None]).astype(v.dtype), KEPT)
+    return out, (q, k, v, segments, reach, out, checkpoint_name(top + jnp.log(total), KEPT))
 
 
 def _pairs_backward(softcap, block, kept, d_out):
@@ -235,7 +237,8 @@ def splash(
         every = masks.MultiHeadMask([masks.CausalMask((tokens, tokens))] * q_BTHC.shape[2])
         run = kernel.make_splash_mha(
             every, block_sizes=sizes, head_shards=1, q_seq_shards=1,
-            attn_logits_soft_cap=softcap or None, interpret=interpret,
+            attn_logits_soft_cap=softcap or None, residual_checkpoint_name=KEPT,
+            interpret=interpret,
         )  # fmt: skip
 
         def row(q_THC, k_TKC, v_TKC, segments_T):

@@ -39,13 +39,6 @@ def logits(
     return attention.cap(scores, config.logit_softcap)
 
 
-def gathered(params: dict, config: transformer.ModelConfig, mesh: jax.sharding.Mesh | None) -> dict:
-    """Bring what `token_logps` reads to every part of the batch, see `layout.gathered`."""
-    names = ["embed"] if config.tied_embeddings else []
-    used = {name: params[name] for name in (*names, "head") if name in params}
-    return params | layout.gathered(used, transformer.AXES, config.compute_dtype, mesh)
-
-
 def token_logps(
     params: dict,
     config: transformer.ModelConfig,
@@ -54,6 +47,7 @@ def token_logps(
     roles_BT: jax.Array,
     temperature: float | jax.Array = 1.0,
     chunk_tokens: int = 4096,
+    mesh: jax.sharding.Mesh | None = None,
 ) -> tuple[jax.Array, jax.Array]:
     """Give the log-probability of each target and the entropy of its distribution.
 
@@ -65,7 +59,8 @@ def token_logps(
         roles_BT: role id of each token, or of each row as [B] or [B, 1].
         temperature: divides the logits; a number, or an array [B, 1] or [B, T]; above 0.
         chunk_tokens: logits of about this many tokens exist at a time, also in the backward
-            pass. Chunks run along T, so a sharded B stays where it is.
+            pass; with a mesh on each part of the batch. Chunks run along T.
+        mesh: that rows and parameters are cut over; None leaves the layout to the partitioner.
     Returns:
         logps_BT and entropy_BT, float32, in nats, both of softmax(logits / temperature).
     """
@@ -75,15 +70,18 @@ def token_logps(
     temperature_BT = jnp.broadcast_to(jnp.asarray(temperature, jnp.float32), (rows, tokens))
     names = ("head",) if not config.tied_embeddings else ("embed", "head")
     used = {name: params[name] for name in names if name in params}
-    return logps.chunked(
-        functools.partial(_scores, config),
-        min(tokens, max(1, chunk_tokens // rows)),
-        used,
-        hidden_BTD,
-        targets_BT,
-        roles_BT,
-        temperature_BT,
-    )
+    part = functools.partial(_chunked, config, chunk_tokens)
+    arrays = (hidden_BTD, targets_BT, roles_BT, temperature_BT)
+    if mesh is None:
+        return part(used, *arrays)
+    return layout.on_parts(part, used, transformer.AXES, config.compute_dtype, arrays, mesh)
+
+
+def _chunked(config, chunk_tokens, params, hidden_BTD, targets_BT, roles_BT, temperature_BT):
+    rows, tokens = targets_BT.shape
+    width = min(tokens, max(1, chunk_tokens // rows))
+    scores = functools.partial(_scores, config)
+    return logps.chunked(scores, width, params, hidden_BTD, targets_BT, roles_BT, temperature_BT)
 
 
 def _scores(config, params, hidden, roles):

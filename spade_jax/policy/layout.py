@@ -7,9 +7,12 @@ many bytes. A mesh of None, one device or a sampler, leaves everything as it is.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from spade_jax.policy import rules
 
@@ -40,16 +43,85 @@ def gathered(tree: Any, axes: Any, dtype: str, mesh: jax.sharding.Mesh | None) -
     if mesh is None:
         return tree
 
-    def gather(path, leaf):
+    def gather(leaf, words):
+        return _gather(leaf, words, dtype, mesh) if "embed" in words else leaf
+
+    return jax.tree.map(gather, tree, _words(tree, axes))
+
+
+def on_parts(
+    function: Callable[..., Any],
+    tree: Any,
+    axes: Any,
+    dtype: str,
+    arrays: tuple[jax.Array, ...],
+    mesh: jax.sharding.Mesh,
+) -> Any:
+    """Call `function(tree, *arrays)` on every part of the batch, with weights gathered once.
+
+    What the weights' gradient adds up within a part, over a loop say, is summed over the parts
+    once, behind it, and cut as the weights are; left to the partitioner every turn of the loop
+    would sum it. Mesh axes that do not cut the batch stay with the partitioner.
+
+    Args:
+        tree: weights, cut; `axes` and `dtype` as of `gathered`.
+        arrays: cut by rows, as are the results.
+    """
+    names = rules.RULES["batch"]
+    words = _words(tree, axes)
+
+    def gather(leaf, words):
+        if "embed" not in words:
+            return leaf
+        place, name = words.index("embed"), rules.RULES["embed"]
+        return jax.lax.all_gather(leaf.astype(dtype), name, axis=place, tiled=True)
+
+    def part(tree, *arrays):
+        return function(jax.tree.map(gather, tree, words), *arrays)
+
+    rows = rules.part_spec(("batch",), names)
+    cut = jax.tree.map(lambda _, words: rules.part_spec(words, names), tree, words)
+    return jax.shard_map(
+        part,
+        mesh=mesh,
+        in_specs=(cut, *[rows] * len(arrays)),
+        out_specs=rows,
+        axis_names=set(names),
+        check_vma=False,
+    )(tree, *arrays)
+
+
+def _words(tree: Any, axes: Any) -> Any:
+    """Find the words of every array of a tree; of a stack those of one layer."""
+
+    def find(path, leaf):
         words = axes
         for entry in path:
             words = words[entry.key]
-        words = words[len(words) - leaf.ndim :]
-        if "embed" not in words:
-            return leaf
-        return _constrain(leaf.astype(dtype), ["width" if w == "embed" else w for w in words], mesh)
+        return tuple(words[len(words) - leaf.ndim :])
 
-    return jax.tree_util.tree_map_with_path(gather, tree)
+    return jax.tree_util.tree_map_with_path(find, tree)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
+def _gather(leaf: jax.Array, words: tuple[str, ...], dtype: str, mesh: jax.sharding.Mesh):
+    wide = ["width" if word == "embed" else word for word in words]
+    return _constrain(leaf.astype(dtype), wide, mesh)
+
+
+def _gather_forward(leaf, words, dtype, mesh):
+    return _gather(leaf, words, dtype, mesh), jnp.zeros((), leaf.dtype)
+
+
+def _gather_backward(words, dtype, mesh, like, change):
+    """Sum what the parts of the batch ask for and cut it at once: each part keeps its own.
+
+    The derivative of a constraint is the same constraint, which would give every part all of it.
+    """
+    return (_constrain(change, words, mesh).astype(like.dtype),)
+
+
+_gather.defvjp(_gather_forward, _gather_backward)
 
 
 def _constrain(x: jax.Array, words, mesh: jax.sharding.Mesh) -> jax.Array:

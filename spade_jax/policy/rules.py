@@ -31,3 +31,12 @@ RULES = {
 def spec(*words: str) -> jax.sharding.PartitionSpec:
     """Map the words of an array's first axes; further axes are not cut."""
     return jax.sharding.PartitionSpec(*(RULES[word] for word in words))
+
+
+def part_spec(words: tuple[str, ...], axes: tuple[str, ...]) -> jax.sharding.PartitionSpec:
+    """Map words to those of the given mesh axes only, for code that runs on one part of them."""
+    names = [RULES[word] for word in words]
+    kept = [(name,) if isinstance(name, str) else name or () for name in names]
+    return jax.sharding.PartitionSpec(
+        *(tuple(n for n in group if n in axes) or None for group in kept)
+    )

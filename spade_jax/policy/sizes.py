@@ -10,7 +10,7 @@ _CHOICES = {
     "role_head": ("tied", "lowrank", "separate"),
     "compute_dtype": ("float32", "bfloat16"),
     "param_dtype": ("float32", "bfloat16"),
-    "remat": ("none", "full", "dots"),
+    "remat": ("none", "full", "attended", "dots"),
 }
 
 
@@ -79,8 +79,9 @@ class ModelConfig:
         "float32"  # of matrix products and the residual stream
     )
     param_dtype: typing.Literal["float32", "bfloat16"] = "float32"  # of the stored parameters
-    remat: typing.Literal["none", "full", "dots"] = (
-        "none"  # "full": recompute each layer in the backward pass; "dots": all but its products
+    remat: typing.Literal["none", "full", "attended", "dots"] = (
+        "none"  # "full": recompute each layer in the backward pass; "attended": all but its
+        # attention; "dots": all but attention and products
     )
 
     def __post_init__(self):

@@ -24,9 +24,12 @@ from spade_jax import records
 from spade_jax.policy import attention, blocks, layout, rotary, sizes
 
 # What the forward pass of a layer keeps for its backward pass, by `config.remat`.
+_ATTENDED = jax.checkpoint_policies.save_only_these_names(attention.KEPT)
+_PRODUCTS = jax.checkpoint_policies.dots_with_no_batch_dims_saveable
 REMAT = {
     "full": jax.checkpoint_policies.nothing_saveable,
-    "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
+    "attended": _ATTENDED,
+    "dots": jax.checkpoint_policies.save_from_both_policies(_PRODUCTS, _ATTENDED),
 }
 
 # Logical axes of every parameter, in the layout of `init`; `rules.RULES` maps them to the mesh.
