@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 
-from spade_jax import batch, learn, loop, settings
+from spade_jax import batch, learn, loop, optimizer, settings
 from spade_jax.policy import sharding, transformer
 
 
@@ -30,7 +32,7 @@ def model_of(config: settings.RunConfig) -> transformer.ModelConfig:
 
 
 def train_state(config: settings.RunConfig, mesh: jax.sharding.Mesh) -> learn.TrainState:
-    """Give what `learn.init` makes; moments lie where their parameters lie."""
+    """Give what `learn.init` makes, where it lies."""
     model = model_of(config)
     layout, whole = sharding.param_shardings(model, mesh), sharding.replicated(mesh)
     params = jax.eval_shape(lambda key: transformer.init(model, key), jax.random.key(0))
@@ -40,16 +42,17 @@ def train_state(config: settings.RunConfig, mesh: jax.sharding.Mesh) -> learn.Tr
         ),
         params,
     )
-    places = {_tail(path): place for path, place in jax.tree_util.tree_leaves_with_path(layout)}
-    depth = max(len(tail) for tail in places)
-
-    def place(path, leaf):
-        tails = [_tail(path[-length:]) for length in range(1, depth + 1)]
-        found = [places[tail] for tail in tails if tail in places]
-        where = found[-1] if found else whole
-        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where)
-
-    return jax.tree_util.tree_map_with_path(place, state)
+    places = dataclasses.replace(
+        jax.tree.map(lambda _: whole, state),
+        params=layout,
+        opt_state=optimizer.layout(params, config.learning(), layout, whole),
+        reference=None if state.reference is None else layout,
+    )
+    return jax.tree.map(
+        lambda leaf, where: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where),
+        state,
+        places,
+    )
 
 
 def train_batch(config: settings.RunConfig, mesh: jax.sharding.Mesh, rows: int) -> batch.Batch:
@@ -92,10 +95,40 @@ def lower_update(config: settings.RunConfig, mesh: jax.sharding.Mesh, rows: int)
     return lowered, state
 
 
+def compile_or_tell(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
+    """Compile.
+
+    Raises:
+      ValueError: the program does not fit the chip's memory.
+    """
+    try:
+        return lowered.compile()
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        told = re.sub(r"\s+", " ", str(error))[:600]
+        raise ValueError(
+            f"the program does not fit: {told}. Use fewer rows, more microbatches, or a larger "
+            "slice."
+        ) from error
+
+
+def memory_lines(memory: dict[str, int], capacity: float) -> Iterator[str]:
+    """Write what one chip holds, by kind."""
+    yield "bytes on one chip:"
+    for name, size in memory.items():
+        yield f"  {name:<24} {size / 1e9:9.3f} GB"
+    held = sum(memory.values())
+    verdict = "fits" if held <= capacity else "does NOT fit"
+    yield f"  {'together':<24} {held / 1e9:9.3f} GB, {verdict} {capacity / 1e9:.0f} GB"
+
+
 def device_bytes(tree: Any) -> int:
-    """Add up what one device holds of arrays or of described ones."""
+    """Add up what one device holds of arrays or of described ones; host memory does not count."""
     total = 0
     for leaf in jax.tree.leaves(tree):
+        if leaf.sharding and leaf.sharding.memory_kind == "pinned_host":
+            continue
         shape = leaf.sharding.shard_shape(leaf.shape) if leaf.sharding else leaf.shape
         total += math.prod(shape) * leaf.dtype.itemsize
     return total
@@ -119,8 +152,3 @@ def matrix_parameters(model: transformer.ModelConfig) -> tuple[int, int]:
         share = model.experts_per_token / model.experts if "_X" in name and model.experts else 1
         used += leaf.size * (1.0 if name.startswith("router") else share)
     return everything, round(used)
-
-
-def _tail(path) -> tuple[str, ...]:
-    """Spell a path by its keys; what is no dictionary key matches no parameter."""
-    return tuple(str(getattr(entry, "key", f".{entry}")) for entry in path)

@@ -6,7 +6,6 @@ Comes in: a configuration and a topology. Goes out: a `Report`.
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Iterator
 
 import jax
@@ -29,6 +28,7 @@ class Report:
     row_tokens: int
     parameters: int
     memory: dict[str, int]  # bytes by kind; their sum is what has to fit
+    host_bytes: int  # in the memory of the chip's host, as the compiler counts them
     capacity: float  # bytes
     largest_rows: int  # of one microbatch that fit, by the memory of this one
     model_flops: float  # what the mathematics needs, on this chip
@@ -80,7 +80,7 @@ def update(
     parts = sharding.batch_parts(mesh) * config.learn.microbatches * config.learn.minibatches
     rows = rows or parts
     lowered, state = abstract.lower_update(config, mesh, rows)
-    compiled = _compile(lowered)
+    compiled = abstract.compile_or_tell(lowered)
     text = compiled.as_text()
     module = hlo.parse(text)
     works = cost.works(module)
@@ -97,6 +97,7 @@ def update(
         row_tokens=config.batch.row_tokens,
         parameters=abstract.matrix_parameters(model)[0],
         memory=memory,
+        host_bytes=compiled.memory_analysis().host_argument_size_in_bytes,
         capacity=where.chip.memory_bytes,
         largest_rows=_largest_rows(memory, where.chip.memory_bytes, rows, parts),
         model_flops=flops,
@@ -140,12 +141,9 @@ def lines(report: Report) -> Iterator[str]:
         f"{report.rows} rows of {report.row_tokens} tokens, {report.parameters / 1e9:.2f}e9 "
         f"parameters"
     )
-    yield "bytes on one chip:"
-    for name, size in report.memory.items():
-        yield f"  {name:<24} {size / 1e9:9.3f} GB"
-    held = sum(report.memory.values()) / 1e9
-    verdict = "fits" if report.fits else "does NOT fit"
-    yield f"  {'together':<24} {held:9.3f} GB, {verdict} {report.capacity / 1e9:.0f} GB"
+    yield from abstract.memory_lines(report.memory, report.capacity)
+    if report.host_bytes:
+        yield f"  in host memory           {report.host_bytes / 1e9:9.3f} GB"
     yield f"  largest batch that fits   at least {report.largest_rows} rows, by these bytes"
     line = report.roofline
     yield "work of one chip:"
@@ -198,19 +196,6 @@ def _stretch(config: settings.RunConfig, devices: int) -> settings.RunConfig:
         )
     mesh = dataclasses.replace(config.mesh, fsdp=devices // others)
     return dataclasses.replace(config, mesh=mesh)
-
-
-def _compile(lowered):
-    try:
-        return lowered.compile()
-    except jax.errors.JaxRuntimeError as error:
-        if "RESOURCE_EXHAUSTED" not in str(error):
-            raise
-        told = re.sub(r"\s+", " ", str(error))[:600]
-        raise ValueError(
-            f"the program does not fit: {told}. Use fewer rows, more microbatches, or a larger "
-            "slice."
-        ) from error
 
 
 def _memory(compiled, state, activations: int) -> dict[str, int]:

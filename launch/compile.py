@@ -25,6 +25,9 @@ _CONFIG = config_flags.DEFINE_config_file(
 )
 _TOPOLOGY = flags.DEFINE_string("topology", "v5e:16x16", "Chip, and chips along each axis.")
 _ROWS = flags.DEFINE_integer("rows", 0, "Rows of a batch; 0 takes one for every part of it.")
+_PROGRAM = flags.DEFINE_enum(
+    "program", "update", ["update", "decode"], "The update, or a decode chunk of one host."
+)
 _LARGEST = flags.DEFINE_integer("largest", 0, "Also list this many of the largest instructions.")
 _JSON = flags.DEFINE_bool("json", False, "Print one JSON object per program and no text.")
 _SAVE = flags.DEFINE_string("save", "", "Also write the compiled HLO text to this file.")
@@ -46,11 +49,16 @@ def main(argv: list[str]) -> None:
         raise app.UsageError(f"Unexpected arguments {argv[1:]}.")
     set_up()
     with entry.one_paragraph():
-        from launch import aot
+        from launch import aot, chunk
 
         config = entry.settings_of(_CONFIG.value)
         where, mesh, config = aot.describe(_TOPOLOGY.value, config)
         started = time.time()
+        if _PROGRAM.value == "decode":
+            report = chunk.measure(config, where, mesh, _ROWS.value)
+            told = json.dumps(dataclasses.asdict(report)), "\n".join(chunk.lines(report))
+            print(told[0] if _JSON.value else told[1])
+            return
         report, text, works = aot.update(config, where, mesh, _ROWS.value)
         if _SAVE.value:
             with open(_SAVE.value, "w") as file:

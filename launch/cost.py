@@ -146,7 +146,7 @@ class _Walker:
         inner = self._module.computations[called.get("calls", called.get("to_apply"))]
         if instruction.opcode == "fusion":
             if not place.inside:
-                traffic = fusion_bytes(computation, instruction, inner)
+                traffic = fusion_bytes(self._module, computation, instruction)
                 yield _work(instruction, place, memory_bytes=traffic)
             place = dataclasses.replace(place, inside=True)
             for work in self.walk(inner, place):
@@ -156,8 +156,10 @@ class _Walker:
 
     def _one(self, computation, instruction, place: _Place) -> Work:
         counts = self._operations(computation, instruction)
+        streamed = counts.pop("streamed_bytes", 0.0)  # beside operands and results
         if not place.inside:
-            counts["memory_bytes"] = counts.get("memory_bytes", _bytes(computation, instruction))
+            once = counts.get("memory_bytes", _bytes(computation, instruction))
+            counts["memory_bytes"] = once + streamed
         else:
             counts.pop("memory_bytes", None)
         if instruction.opcode in COLLECTIVES and not _continued(computation, instruction):
@@ -225,21 +227,21 @@ def hlo_trips(module: hlo.Module, computation: hlo.Computation, loop: hlo.Instru
 
 
 def fusion_bytes(
-    computation: hlo.Computation, fusion: hlo.Instruction, inner: hlo.Computation
+    module: hlo.Module, computation: hlo.Computation, fusion: hlo.Instruction
 ) -> float:
     """Count the traffic of a fusion: what it reads of each operand, and what it writes."""
-    read = 0.0
+    inner, read = _fused(module, fusion), 0.0
     for number, parameter in inner.parameters().items():
         array = computation[fusion.operands[number]].arrays
         if not array or array[0].space:
             continue
-        read += sum(_read(inner, parameter.name, each) for each in array)
+        read += sum(_read(module, inner, parameter.name, each) for each in array)
     roots = [inner.root]
     if inner.root.opcode == "tuple":
         roots = [inner[name] for name in inner.root.operands]
     written = 0.0
     for root, array in zip(roots, fusion.arrays, strict=False):
-        written += 0.0 if array.space else _written(inner, root, array)
+        written += 0.0 if array.space else _written(module, inner, root, array)
     return read + written
 
 
@@ -312,8 +314,13 @@ def _bytes(computation: hlo.Computation, instruction: hlo.Instruction) -> float:
     return sum(array.bytes for array in (*inputs, *results) if not array.space)
 
 
-def _read(inner: hlo.Computation, name: str, array: hlo.Array) -> float:
-    """Count what a fusion reads of one operand."""
+def _fused(module: hlo.Module, fusion: hlo.Instruction) -> hlo.Computation:
+    called = fusion.called()
+    return module.computations[called.get("calls", called.get("to_apply"))]
+
+
+def _read(module: hlo.Module, inner: hlo.Computation, name: str, array: hlo.Array) -> float:
+    """Count what a fusion, and those within it, read of one operand."""
     users = inner.users(name)
     if not users:
         return 0.0
@@ -326,16 +333,24 @@ def _read(inner: hlo.Computation, name: str, array: hlo.Array) -> float:
         elif user.opcode in _HANDED_ON or _continued(inner, user):
             read += 0.0
         elif user.opcode == "bitcast":
-            read += _read(inner, user.name, array)
+            read += _read(module, inner, user.name, array)
+        elif user.opcode == "fusion":
+            nested = _fused(module, user)
+            for number, parameter in nested.parameters().items():
+                if user.operands[number] == name:
+                    read += _read(module, nested, parameter.name, array)
         else:
             return array.bytes
     return min(read, array.bytes)
 
 
-def _written(inner: hlo.Computation, root: hlo.Instruction, array: hlo.Array) -> float:
-    """Count what a fusion writes of one result."""
+def _written(module, inner: hlo.Computation, root: hlo.Instruction, array: hlo.Array) -> float:
+    """Count what a fusion, or the one within it that makes a result, writes of it."""
     while root.opcode == "bitcast" and root.operands:
         root = inner[root.operands[0]]
+    if root.opcode == "fusion" and len(root.arrays) == 1:
+        nested = _fused(module, root)
+        return _written(module, nested, nested.root, array)
     if root.opcode in ("parameter", *_HANDED_ON) or _continued(inner, root):
         return 0.0
     if root.opcode == "dynamic-update-slice":

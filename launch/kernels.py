@@ -2,7 +2,8 @@
 
 A Pallas kernel is a `tpu_custom_call`. The operations and bytes of one run are those of the
 `cost_estimate` that its author gave to `pallas_call`, which the compiled text carries. The splash
-attention kernel gives none and is modelled, see `_splash`; its traffic is its operands and results.
+attention kernel gives none and is modelled, see `_splash`; its traffic is its operands and results,
+and beside them ("streamed_bytes") the blocks that it fetches again and again.
 Any other kernel is told as not counted, never guessed.
 """
 
@@ -25,7 +26,7 @@ _PRODUCTS = {"fwd": 2, "dkv": 4, "dq": 3}  # of [queries, keys] blocks with chan
 
 
 def count(computation: hlo.Computation, instruction: hlo.Instruction) -> dict:
-    """Give the counts of one run, as fields of `cost.Work`."""
+    """Give the counts of one run: fields of `cost.Work`, and streamed_bytes."""
     target = instruction.word("custom_call_target")
     if target in _FREE:
         return {"memory_bytes": 0.0}
@@ -46,15 +47,17 @@ def count(computation: hlo.Computation, instruction: hlo.Instruction) -> dict:
     kind = _SPLASH.match(instruction.name)
     if kind is None:
         return {"unknown": f"Pallas kernel {instruction.name} without a cost estimate"}
-    return {"matrix_flops": _splash(computation, instruction, _PRODUCTS[kind.group(1)])}
+    return _splash(computation, instruction, _PRODUCTS[kind.group(1)])
 
 
-def _splash(computation: hlo.Computation, instruction: hlo.Instruction, products: int) -> float:
-    """Count the products of causal splash attention.
+def _splash(computation: hlo.Computation, instruction: hlo.Instruction, products: int) -> dict:
+    """Count the products and the streamed bytes of causal splash attention.
 
     Of n by n blocks those on and below the diagonal run, whole: (n + 1) / 2n of all pairs; blocks
-    of other segments are not skipped. The first operand is the kernel's table of blocks [.., n, n],
-    the first of three axes that is no integer are the queries [.., heads, tokens, channels].
+    of other segments are not skipped. For each of them, in each head, two blocks are fetched anew:
+    keys and values, or queries and their cotangents where keys stay ("dkv"). The first operand is
+    the kernel's table of blocks [.., n, n], the first of three axes that is no integer are the
+    queries [.., heads, tokens, channels].
     Forward: scores and values. Keys and values: scores, both gradients, and that of the weights.
     Queries: scores, the gradient of the weights, that of the queries.
     Source: jax/experimental/pallas/ops/tpu/splash_attention/splash_attention_kernel.py.
@@ -64,4 +67,8 @@ def _splash(computation: hlo.Computation, instruction: hlo.Instruction, products
     queries = next(a for a in operands if len(a.sizes) >= 3 and "f" in a.dtype)
     *heads, tokens, channels = queries.sizes
     pairs = tokens * tokens * (blocks + 1) / (2 * blocks)
-    return 2.0 * products * pairs * channels * math.prod(heads)
+    fetched = queries.bytes * (blocks + 1) / 2  # of one array, a block for every pair of blocks
+    return {
+        "matrix_flops": 2.0 * products * pairs * channels * math.prod(heads),
+        "streamed_bytes": 2 * fetched,
+    }

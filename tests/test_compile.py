@@ -30,6 +30,16 @@ def test_update_compiles_for_a_slice_without_a_tpu():
     assert {"all-gather"} <= set(line["exchanges"])
 
 
+def test_moments_wait_in_host_memory_where_asked():
+    pytest.importorskip("libtpu", reason="libtpu holds the TPU compiler: pip install -e '.[tpu]'")
+    door = ("--config=experiments/quickstart.py", "--topology=v5e:2x2", "--json")
+    done = run_door(*door, "--config.learn.state_memory=pinned_host")
+    assert done.returncode == 0, done.stderr[-2000:]
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert report["host_bytes"] == pytest.approx(2 * report["memory"]["parameters"], 0.01)
+    assert report["memory"]["optimiser"] < 1000  # the count of steps
+
+
 def test_unknown_topology_is_told_in_one_paragraph():
     with pytest.raises(ValueError, match="chip 'v9' is unknown"):
         chips.parse("v9:2x2")

@@ -302,9 +302,50 @@ def test_splash_kernel_counts_the_blocks_on_and_below_the_diagonal(name, product
     work = cost.works(hlo.parse(SPLASH.replace("NAME", name)))[-1]
     pairs = 10 * 512 * 512  # 4 + 3 + 2 + 1 blocks of 16
     assert work.matrix_flops == products * 2 * pairs * 128 * 8 and work.source == "attend"
+    # Operands and results once: queries and result of 8 heads, keys twice of 2, tables of 16 bytes.
+    # For each of 10 pairs of blocks two of 512 tokens come anew, for every head.
+    head = 2048 * 128 * 2
+    once = (8 + 8 + 2 + 2) * head + 2 * 16
+    assert work.memory_bytes == once + 2 * 8 * 10 * 512 * 128 * 2
 
 
 def test_kernel_without_estimate_or_model_is_told_and_not_guessed():
     text = SPLASH.replace("%splash_mha_NAME.1", "%other.1")
     work = cost.works(hlo.parse(text))[-1]
     assert work.matrix_flops == 0 and "other.1" in work.unknown
+
+
+# As the TPU compiler writes it, shortened: a product whose input is cut from a stack of 6 within a
+# fusion of its own.
+NESTED = """HloModule n
+
+%cut (s: f32[6,8,4], i: s32[]) -> f32[8,4] {
+  %s = f32[6,8,4]{2,1,0} parameter(0)
+  %i = s32[] parameter(1)
+  %zero = s32[] constant(0)
+  %row = f32[1,8,4]{2,1,0} dynamic-slice(%s, %i, %zero, %zero), dynamic_slice_sizes={1,8,4}
+  ROOT %flat = f32[8,4]{1,0} bitcast(%row)
+}
+
+%outer (t: f32[6,8,4], j: s32[], w: f32[4,2]) -> f32[8,2] {
+  %t = f32[6,8,4]{2,1,0} parameter(0)
+  %j = s32[] parameter(1)
+  %w = f32[4,2]{1,0} parameter(2)
+  %left = f32[8,4]{1,0} fusion(%t, %j), kind=kLoop, calls=%cut
+  ROOT %out = f32[8,2]{1,0} dot(%left, %w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+
+ENTRY %main (a: f32[6,8,4], k: s32[], v: f32[4,2]) -> f32[8,2] {
+  %a = f32[6,8,4]{2,1,0} parameter(0)
+  %k = s32[] parameter(1)
+  %v = f32[4,2]{1,0} parameter(2)
+  ROOT %f = f32[8,2]{1,0} fusion(%a, %k, %v), kind=kOutput, calls=%outer
+}
+"""
+
+
+def test_a_slice_inside_a_fusion_of_a_fusion_costs_the_slice():
+    works = cost.works(hlo.parse(NESTED))
+    # 8 x 4 of the stack, the place, the weight and the result; the product itself.
+    assert cost.total(works, "memory_bytes") == (32 + 1 + 8 + 16) * 4
+    assert cost.total(works, "matrix_flops") == 2 * 8 * 4 * 2

@@ -8,7 +8,7 @@ import ml_collections
 import pytest
 
 from experiments import paper
-from launch import abstract, aot, chips
+from launch import abstract, aot, chips, chunk
 from spade_jax import config, settings
 from spade_jax.policy import sharding, transformer
 
@@ -81,6 +81,20 @@ def test_update_of_a_recipe_compiles_and_its_report_adds_up():
     assert report.roofline.exchanges["all-gather"].wire_bytes > 0
     assert not report.roofline.unknown
     assert "bound by" in "\n".join(aot.lines(report))
+
+
+def test_decode_chunk_of_a_recipe_compiles_and_reads_weights_and_cache():
+    built = shrunk(load(ROOT / "games_qwen3_8b.py"))
+    where = chips.Slice(chip=chips.CHIPS["v5e"], shape=(2, 4), coordinates=GRID)
+    mesh = sharding.make_mesh(fsdp=4, tensor=2)
+    report = chunk.measure(built, where, mesh)
+    # 24 environments of 8 plays and 4 with a hint; eight devices of one host share 2 parts of the
+    # two key-value heads.
+    assert (report.rows, report.places, report.devices, report.parts) == (288, 128, 8, 2)
+    # Keys and values in float32: 288 rows, 128 tokens, 2 layers, one of two heads, 16 channels.
+    assert report.memory["cache"] == 2 * 288 * 128 * 2 * 1 * 16 * 4
+    assert report.fits and report.roofline.memory_bytes > report.least_bytes / 2
+    assert "tokens/s" in "\n".join(chunk.lines(report))
 
 
 def lower(name):

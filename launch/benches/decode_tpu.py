@@ -15,16 +15,15 @@ import dataclasses
 from collections.abc import Iterator
 
 import jax
-import jax.numpy as jnp
 from jax.experimental import topologies
 
-from launch import chips, cost, hlo
-from spade_jax.policy import cache, decode, draw, families, sharding, transformer
+from launch import chips, chunk, cost, hlo
+from spade_jax.policy import families, sharding
 
 QWEN3_8B = dataclasses.replace(
     families.named("Qwen3-8B"), compute_dtype="bfloat16", param_dtype="bfloat16"
 )
-_PLACES, _STEPS = 4096, 32
+_PLACES = 4096
 _HOSTS = ("v6e:2x4", "v5e:2x4")
 
 
@@ -64,65 +63,12 @@ def _measure(host: str, rows: int, bits: int) -> dict:
 
 def step_bytes(mesh: jax.sharding.Mesh, rows: int, bits: int, layers: int) -> float:
     """Compile the program and count the traffic of one step on one chip."""
-    text = lower(mesh, rows, bits, layers).compile().as_text()
+    config = dataclasses.replace(QWEN3_8B, layers=layers)
+    given = chunk.arguments(config, mesh, rows, _PLACES, cache_bits=bits)
+    text = chunk.lower(config, given).compile().as_text()
     module = hlo.parse(text)
     once, twice = (cost.total(cost.works(module, n), "memory_bytes") for n in (1, 2))
     return twice - once  # what a further step of the loop adds
-
-
-def lower(mesh: jax.sharding.Mesh, rows: int, bits: int, layers: int) -> jax.stages.Lowered:
-    """Trace the decode program for described devices."""
-    config = dataclasses.replace(QWEN3_8B, layers=layers)
-    whole = sharding.replicated(mesh)
-
-    def place(tree, where):
-        return jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where), tree
-        )
-
-    params = jax.eval_shape(lambda key: transformer.init(config, key), jax.random.key(0))
-    layout = sharding.param_shardings(config, mesh)
-    params = jax.tree.map(
-        lambda leaf, where: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where),
-        params,
-        layout,
-    )
-    one = {
-        path: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype, sharding=_without_layers(leaf))
-        for path, leaf in jax.tree_util.tree_leaves_with_path(params["layers"])
-    }
-    tree = jax.tree_util.tree_structure(params["layers"])
-    layer = jax.tree_util.tree_unflatten(tree, list(one.values()))
-    ready = {**params, "layers": [layer] * layers}
-    past = jax.eval_shape(lambda: cache.empty(config, rows, _PLACES, bits))
-    whole_B = jax.ShapeDtypeStruct((rows,), jnp.int32)
-    float_B = jax.ShapeDtypeStruct((rows,), jnp.float32)
-    state = decode.Rows(
-        tokens_B=whole_B,
-        lengths_B=whole_B,
-        steps_B=whole_B,
-        limits_B=whole_B,
-        roles_B=whole_B,
-        seeds_B=jax.ShapeDtypeStruct((rows,), jnp.uint32),
-        shape=draw.Shape(temperatures_B=float_B, top_k_B=whole_B, top_p_B=float_B),
-    )
-    ends, stop = jax.ShapeDtypeStruct((2,), jnp.int32), jax.ShapeDtypeStruct((), jnp.int32)
-    return decode.advance.lower(
-        ready,
-        config,
-        place(past, sharding.cache_sharding(params)),
-        place(state, whole),
-        place(ends, whole),
-        place(stop, whole),
-        steps=_STEPS,
-        truncated=False,
-    )
-
-
-def _without_layers(leaf) -> jax.sharding.NamedSharding:
-    """Cut a layer's matrix as the stack of all layers is cut."""
-    spec = leaf.sharding.spec
-    return jax.sharding.NamedSharding(leaf.sharding.mesh, type(spec)(*spec[1:]))
 
 
 def _least(layers: int, rows: int, bits: int) -> float:

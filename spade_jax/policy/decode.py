@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from spade_jax.policy import attention, draw, heads, transformer
+from spade_jax.policy import attention, draw, heads, layout, transformer
 from spade_jax.policy import cache as caches
 
 _MASKED = -1e30  # finite: a row without content attends to nothing and must give numbers
@@ -58,19 +58,24 @@ def lay_out(params: dict, config: transformer.ModelConfig, bits: int = 16) -> di
         config: the model's.
         bits: 8 rounds the matrices of the layers to 8 bits, one scale per output; 16 keeps them.
     Returns:
-        the same tree with "layers" a list of trees, one per layer.
+        the same tree with "layers" a list of trees, one per layer, and matrices in the dtype of the
+        products: each step reads them all.
     """
-    stacked = transformer.stacked(params, config)
+    stacked, dtype = transformer.stacked(params, config), config.compute_dtype
     indices = jax.device_put([np.int32(index) for index in range(config.layers)])
-    return {**params, "layers": [_pick(stacked, index, bits) for index in indices]}
+    rest = {name: part for name, part in params.items() if name != "layers"}
+    rest = layout.narrowed(rest, transformer.AXES, dtype)
+    return {**rest, "layers": [_pick(stacked, index, bits, dtype) for index in indices]}
 
 
-@functools.partial(jax.jit, static_argnames="bits")
-def _pick(stacked, index, bits):
+@functools.partial(jax.jit, static_argnames=("bits", "dtype"))
+def _pick(stacked, index, bits, dtype):
     layer = jax.tree.map(
         lambda stack: jax.lax.dynamic_index_in_dim(stack, index, keepdims=False), stacked
     )
-    return jax.tree_util.tree_map_with_path(_round, layer) if bits == 8 else layer
+    if bits == 16:
+        return layout.narrowed(layer, transformer.AXES["layers"], dtype)
+    return jax.tree_util.tree_map_with_path(_round, layer)
 
 
 @functools.partial(jax.jit, static_argnames=("config", "bits"))

@@ -33,7 +33,8 @@ def stream(hidden_BTD: jax.Array, mesh: jax.sharding.Mesh | None) -> jax.Array:
 def gathered(tree: Any, axes: Any, dtype: str, mesh: jax.sharding.Mesh | None) -> Any:
     """Bring weights to every part of the batch, already in the dtype of the products.
 
-    Casting comes first, so that half the bytes travel. Other axes stay cut. Vectors are left alone.
+    Casting comes first, so that half the bytes travel. Other axes stay cut. Vectors are left alone,
+    and matrices of experts, which `moe` gathers where it works on one part of the batch.
 
     Args:
         tree: parameters of one layer, or of the heads.
@@ -44,9 +45,22 @@ def gathered(tree: Any, axes: Any, dtype: str, mesh: jax.sharding.Mesh | None) -
         return tree
 
     def gather(leaf, words):
-        return _gather(leaf, words, dtype, mesh) if "embed" in words else leaf
+        alone = "embed" not in words or "experts" in words
+        return leaf if alone else _gather(leaf, words, dtype, mesh)
 
     return jax.tree.map(gather, tree, _words(tree, axes))
+
+
+def narrowed(tree: Any, axes: Any, dtype: str) -> Any:
+    """Cast what `gathered` casts and move nothing; branches without words stay as they are."""
+
+    def cast(path, leaf):
+        words = axes
+        for entry in path:
+            words = words.get(entry.key, ()) if isinstance(words, dict) else ()
+        return leaf.astype(dtype) if "embed" in words else leaf
+
+    return jax.tree_util.tree_map_with_path(cast, tree)
 
 
 def on_parts(
@@ -70,14 +84,9 @@ def on_parts(
     names = rules.RULES["batch"]
     words = _words(tree, axes)
 
-    def gather(leaf, words):
-        if "embed" not in words:
-            return leaf
-        place, name = words.index("embed"), rules.RULES["embed"]
-        return jax.lax.all_gather(leaf.astype(dtype), name, axis=place, tiled=True)
-
     def part(tree, *arrays):
-        return function(jax.tree.map(gather, tree, words), *arrays)
+        wholes = jax.tree.map(lambda leaf, words: whole(leaf, words, dtype), tree, words)
+        return function(wholes, *arrays)
 
     rows = rules.part_spec(("batch",), names)
     cut = jax.tree.map(lambda _, words: rules.part_spec(words, names), tree, words)
@@ -89,6 +98,14 @@ def on_parts(
         axis_names=set(names),
         check_vma=False,
     )(tree, *arrays)
+
+
+def whole(leaf: jax.Array, words: tuple[str, ...], dtype: str) -> jax.Array:
+    """Gather a weight inside a `jax.shard_map` over the batch; its gradient is summed and cut."""
+    if "embed" not in words:
+        return leaf
+    place, name = words.index("embed"), rules.RULES["embed"]
+    return jax.lax.all_gather(leaf.astype(dtype), name, axis=place, tiled=True)
 
 
 def _words(tree: Any, axes: Any) -> Any:

@@ -1,9 +1,10 @@
 """Mixture of experts: each token goes through the few experts that its router likes best.
 
 Comes in: hidden states. Goes out: their feed-forward output. Tokens are sorted by expert, so each
-expert is one stretch of a ragged matrix product and no token is dropped. On a mesh whose "expert"
-axis is larger than 1, entered with `jax.set_mesh`, each part of the axis works on its own experts
-and the outputs are summed; without an entered mesh the partitioner decides, with the same result.
+expert is one stretch of a ragged matrix product and no token is dropped. On a mesh that was entered
+with `jax.set_mesh` each part of the batch sorts its own tokens, and each part of the axis "expert"
+works on its own experts, whose outputs are summed; without an entered mesh the partitioner decides,
+with the same result.
 
 Source: Qwen3 technical report, https://arxiv.org/abs/2505.09388; sorted dispatch as in MegaBlocks,
 https://arxiv.org/abs/2211.15841.
@@ -16,7 +17,10 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from spade_jax.policy import rules, sizes
+from spade_jax.policy import layout, rules, sizes
+
+# Words of the axes of gate_XDF, up_XDF and down_XFD.
+WORDS = (("experts", "embed", "mlp"), ("experts", "embed", "mlp"), ("experts", "mlp", "embed"))
 
 
 def route(
@@ -67,27 +71,27 @@ def mix(
         weights_NK: as from `route`.
         matrices: gate_XDF, up_XDF, down_XFD.
     """
-    matrices = tuple(matrix.astype(x_ND.dtype) for matrix in matrices)
     mesh = jax.sharding.get_abstract_mesh()
-    parts = 1 if mesh.empty else mesh.shape.get(rules.EXPERT, 1)
-    if parts == 1:
+    if mesh.empty or mesh.size == 1:
+        matrices = tuple(matrix.astype(x_ND.dtype) for matrix in matrices)
         return _mix_held(config, x_ND, experts_NK, weights_NK, *matrices, first=0)
-    held = config.experts // parts
+    parts = mesh.shape[rules.EXPERT]
 
     def part(x_ND, experts_NK, weights_NK, *matrices):
-        first = jax.lax.axis_index(rules.EXPERT) * held
-        # Every part adds to the gradient of what all parts read. Said aloud: a gather from an array
-        # that is the same everywhere, at places that are not, leaves the sum out (JAX 0.10.2).
-        x_ND, weights_NK = jax.lax.pcast((x_ND, weights_NK), rules.EXPERT, to="varying")
+        matrices = [layout.whole(m, w, x_ND.dtype) for m, w in zip(matrices, WORDS, strict=True)]
+        first = jax.lax.axis_index(rules.EXPERT) * (config.experts // parts)
         mixed_ND = _mix_held(config, x_ND, experts_NK, weights_NK, *matrices, first=first)
-        return jax.lax.psum(mixed_ND, rules.EXPERT)
+        return jax.lax.psum(mixed_ND, rules.EXPERT) if parts > 1 else mixed_ND
 
-    everywhere, cut = rules.spec(), rules.spec("experts")
+    names = (*rules.RULES["batch"], rules.EXPERT)
+    tokens = rules.part_spec(("batch",), names)
+    cut = [rules.part_spec(words, names) for words in WORDS]
     spread = jax.shard_map(
         part,
-        in_specs=(everywhere, everywhere, everywhere, cut, cut, cut),
-        out_specs=everywhere,
-        axis_names={rules.EXPERT},
+        in_specs=(tokens, tokens, tokens, *cut),
+        out_specs=tokens,
+        axis_names=set(names),
+        check_vma=False,
     )
     return spread(x_ND, experts_NK, weights_NK, *matrices)
 

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from spade_jax.policy import rules, transformer
+from spade_jax.policy import layout, rules, transformer
 
 
 def make_mesh(
@@ -129,23 +129,35 @@ def gather(params: dict, config: transformer.ModelConfig, mesh: jax.sharding.Mes
     """Give this process a copy of the parameters of a mesh, in one call of all processes.
 
     A copy is cut by the tensor axis over as many of the process's devices as its sizes divide into;
-    further devices hold further copies.
+    further devices hold further copies. Matrices travel in the dtype of the products.
 
     Returns:
         arrays on this process's devices, for its sampler.
     """
     every = sorted(mesh.devices.flat, key=lambda device: (device.process_index, device.id))
     here = [device for device in every if device.process_index == jax.process_index()]
-    sizes = (config.heads, config.kv_heads, config.mlp_width, config.vocab_size, len(here))
-    cut = math.gcd(*sizes)
-    layout = param_shardings(config, _tensor_mesh(cut, here))
+    target = sampling_mesh(config, here)
+    layout_here = param_shardings(config, target)
 
-    def take(leaf, sharding):
+    def take(leaf, place):
         pieces = [shard.data for shard in leaf.addressable_shards]
-        return jax.make_array_from_single_device_arrays(leaf.shape, sharding, pieces)
+        return jax.make_array_from_single_device_arrays(leaf.shape, place, pieces)
 
-    copied = jax.device_put(params, param_shardings(config, _tensor_mesh(cut, every)))
-    return jax.tree.map(take, copied, layout)
+    params = _narrow(params, config.compute_dtype)
+    everywhere = _tensor_mesh(target.shape["tensor"], every)
+    copied = jax.device_put(params, param_shardings(config, everywhere))
+    return jax.tree.map(take, copied, layout_here)
+
+
+def sampling_mesh(config: transformer.ModelConfig, devices: list) -> jax.sharding.Mesh:
+    """Arrange one process's devices for its sampler."""
+    sizes = (config.heads, config.kv_heads, config.mlp_width, config.vocab_size, len(devices))
+    return _tensor_mesh(math.gcd(*sizes), devices)
+
+
+@functools.partial(jax.jit, static_argnames="dtype")
+def _narrow(params, dtype):
+    return layout.narrowed(params, transformer.AXES, dtype)
 
 
 def _tensor_mesh(cut: int, devices: list) -> jax.sharding.Mesh:
