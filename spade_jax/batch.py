@@ -155,11 +155,12 @@ def build(
     tables["slots_N"] = _padded(slots, shape.environments, -1, np.int32)
     sequences, masked = _sequences(episodes, credits, tables, shape, config)
     table = _sequence_table(sequences, masked, credits, episodes, shape, agent_temperature)
-    kept = [s for s in sequences if masked.get(s.place) is None]
+    kept = [s for s in sequences if masked.get(s.place) is None and any(s.trained)]
     counts = collections.Counter(f"masked_{reason}" for reason in masked.values())
     counts["masked_hinted"] += sum(e.arm == records.HINTED for e in episodes)
-    counts["trained_designer"] = sum(s.role == records.DESIGNER for s in kept)
-    counts["trained_agent"] = sum(s.role == records.AGENT for s in kept)
+    roles = {s.place: s.role for s in kept}.values()
+    counts["trained_designer"] = sum(role == records.DESIGNER for role in roles)
+    counts["trained_agent"] = sum(role == records.AGENT for role in roles)
     counts["generated"] = len(episodes) + len(credits)
     rows = packing.pack(kept, config.row_tokens, lambda needed: bucket(needed, config))
     made = Batch(
@@ -247,7 +248,7 @@ def _sequences(
     for m, c in enumerate(credits):
         reply = c.draft.reply
         turns = [records.Turn(observed_ids=c.draft.prompt_ids, reply=reply, action="", reward=0.0)]
-        sequences.append(packing.join(m, turns, records.DESIGNER))
+        sequences += packing.join(m, turns, records.DESIGNER)
         if c.unchecked or c.paused:
             masked[m] = "unchecked" if c.unchecked else "paused"
     flat = _flat_groups(tables["returns_NSGA"], tables["valid_NSGA"])
@@ -255,7 +256,7 @@ def _sequences(
         if e.arm != records.PLAIN:
             continue
         place = shape.drafts + _play_index(e, shape)
-        sequences.append(packing.join(place, e.turns, records.AGENT, config.mask_malformed))
+        sequences += packing.join(place, e.turns, records.AGENT, config.mask_malformed)
         if e.fault == "infra":
             masked[place] = "infra_fault"
         elif e.fault == "too_long":
@@ -269,8 +270,10 @@ def _sequences(
     for s in sequences:
         if s.place not in masked and len(s.ids) > config.row_tokens:
             masked[s.place] = "too_long"
-        if s.place not in masked and not any(s.trained):
-            masked[s.place] = "malformed" if s.replied else "empty"
+    trained = {s.place for s in sequences if any(s.trained)}
+    replied = {s.place for s in sequences if s.replied}
+    for place in {s.place for s in sequences} - trained - masked.keys():
+        masked[place] = "malformed" if place in replied else "empty"
     return sequences, masked
 
 
@@ -298,7 +301,7 @@ def _sequence_table(
     for s in sequences:
         real[s.place] = True
         if masked.get(s.place) in (None, "no_spread"):
-            tokens[s.place] = sum(s.trained)
+            tokens[s.place] += sum(s.trained)
     roles = np.full(size, records.AGENT, np.int32)
     roles[: shape.drafts] = records.DESIGNER
     index = np.concatenate([np.arange(shape.drafts), np.arange(plays)]).astype(np.int32)

@@ -69,8 +69,7 @@ class Machine:
         self.mesh = make_mesh(config)
         self.words = words
         self.chat = open_chat(words)
-        if self.chat.refusal and config.rollout.max_turns > 1:
-            raise ValueError(f"rollout.max_turns={config.rollout.max_turns}: {self.chat.refusal}")
+        check_history(config.rollout, self.chat)
         self.domain = domains.get(config.setting)
         self.sampler = make_sampler(config, model, self.chat)
         self.corpus = open_corpus(config)
@@ -159,18 +158,35 @@ class Machine:
         return self._here[1]
 
     def start_play(
-        self, environment: records.Environment, observation: str, shown: str | None, tools: Any
+        self,
+        environment: records.Environment,
+        observation: str,
+        shown: str | None,
+        tools: Any,
+        exchanges: Sequence[tuple[str, str]] = (),
     ) -> tuple[int, ...]:
-        """Write the prompt of a play's first turn."""
-        setting = domains.get(environment.setting)
-        return self.chat.start(
-            records.AGENT, domain.agent_messages(setting, observation, shown), tools
-        )
+        """Write the prompt of a play's first turn, or anew that of a later one."""
+        messages = domain.agent_messages(domains.get(environment.setting), observation, shown)
+        return self.chat.start(records.AGENT, domain.continued(messages, exchanges), tools)
 
     def text_of(self, reply: records.Reply) -> str:
         """Read a reply as text, its end token dropped."""
         ids = reply.ids[:-1] if reply.stopped else reply.ids
         return self.words.decode(ids)
+
+
+def check_history(limits: rollout.RolloutConfig, chat: Any) -> None:
+    """Refuse what a chat template does not allow of plays of several turns.
+
+    Raises:
+      ValueError: it changes earlier turns and these are to be appended to, or it does not drop
+        exactly the thinking of earlier replies and these are to be rendered anew.
+    """
+    reason = chat.refusal if limits.history == "appended" else chat.rendering
+    if reason and limits.max_turns > 1:
+        raise ValueError(
+            f"rollout.history={limits.history!r} with max_turns={limits.max_turns}: {reason}"
+        )
 
 
 class CountedCrew:

@@ -1,7 +1,9 @@
-"""Packing: turns of a play or a draft become one sequence, and sequences rows of one length.
+"""Packing: turns of a play or a draft become sequences of ids, and these rows of one length.
 
 In: turns as token ids. Out: rows of T tokens that hold several sequences behind each other, told
-apart by segment ids; only what the policy itself wrote is trained.
+apart by segment ids; only what the policy itself wrote is trained. A play is one sequence, or,
+where every turn's prompt was written anew, one for each turn: these share the play's place, and so
+its advantage and its weight in the loss.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from spade_jax import records
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sequence:
-    """Tokens of one draft or one play."""
+    """Tokens of one draft, one play, or one turn of a play whose prompts were written anew."""
 
     place: int  # q
     ids: list[int]
@@ -28,8 +30,10 @@ class Sequence:
 
 def join(
     place: int, turns: typing.Sequence[records.Turn], role: int, skip_malformed: bool = False
-) -> Sequence:
+) -> list[Sequence]:
     """Put turns behind each other: observed tokens untrained, replies trained to their last id.
+
+    A turn whose prompt was rendered anew begins a sequence of its own.
 
     Args:
       place: q, in the table of sequences.
@@ -37,6 +41,12 @@ def join(
     Raises:
       ValueError: ids and log-probabilities differ in number, or nothing precedes the first reply.
     """
+    begins = [i for i, turn in enumerate(turns) if turn.rendered and i] + [len(turns)]
+    cuts = zip([0, *begins], begins, strict=False)
+    return [_join(place, turns[first:last], role, skip_malformed) for first, last in cuts]
+
+
+def _join(place, turns, role: int, skip_malformed: bool) -> Sequence:
     ids, trained, logps = [], [], []
     for turn in turns:
         if len(turn.reply.ids) != len(turn.reply.logps):

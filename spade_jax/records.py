@@ -98,11 +98,12 @@ class Environment:
 class Turn:
     """One exchange of an episode, as token ids."""
 
-    observed_ids: tuple[int, ...]  # tokens appended before the reply: never trained
+    observed_ids: tuple[int, ...]  # tokens before the reply, behind the turn before: never trained
     reply: Reply
     action: str  # text that was sent to the environment
     reward: float
     malformed: bool = False  # it tries a tool call and none of it can be read
+    rendered: bool = False  # observed_ids are the whole prompt, written anew, and follow nothing
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -30,6 +30,7 @@ class RolloutConfig:
     max_tokens: int = 32  # of one reply
     context_tokens: int = 256  # of one episode
     temperature: float = 1.0  # above 0: the update divides by it
+    history: Literal["appended", "rendered"] = "appended"  # or prompts anew, thinking left out
     isolation: Literal["group", "episode", "environment"] = "group"
     processes: int = 64  # sandbox processes alive at once
 
@@ -69,12 +70,11 @@ class World:
 
     open: Callable[[records.Environment, int], Any]  # (environment, seed) -> sandbox session
     generate: Callable[[list, list], list[records.Reply]]  # (prompts, seeds) -> replies
-    start: Callable[[records.Environment, str, str | None, list | None], tuple[int, ...]]
+    start: Callable[..., tuple[int, ...]]  # as `machine.Machine.start_play`: a whole prompt
     extend: Callable[[str], tuple[int, ...]]  # observation -> ids appended after a reply
     text_of: Callable[[records.Reply], str]
     action_of: Callable[[str], str]
-    show_hint: Callable[[records.Environment, str | None, str | None], Any]
-    # (environment, hint of its program, its solution) -> verdict of the gate, a `hint.Verdict`
+    show_hint: Callable[..., Any]  # (environment, program's hint, solution) -> `hint.Verdict`
     malformed: Callable[[str], bool] = lambda action: False  # a tool call that cannot be read
 
 
@@ -102,6 +102,8 @@ class _Play:
     prompt_ids: tuple[int, ...] = ()
     pending_ids: tuple[int, ...] = ()
     observation: str = ""
+    opening: tuple = ()  # what `World.start` wrote the first prompt from
+    exchanges: list[tuple[str, str]] = dataclasses.field(default_factory=list)  # if rendered
     turns: list[records.Turn] = dataclasses.field(default_factory=list)
     value: float = 0.0
     fault: str = ""
@@ -292,8 +294,8 @@ def _set_off(p: _Play, outcomes, world: World, helps: dict[int, probe.Help]) -> 
     tools = outcomes[2].value.get("tools")
     tools = tools if isinstance(tools, list) and tools else None
     p.observation = observation if hint is None else f"{observation}\nHINT: {hint}"
-    p.prompt_ids = tuple(world.start(p.group.environment, observation, hint, tools))
-    p.pending_ids = p.prompt_ids
+    p.opening = (p.group.environment, observation, hint, tools)
+    p.prompt_ids = p.pending_ids = tuple(world.start(*p.opening))
 
 
 def _take_turn(live, turn: int, hosts, world: World, config: RolloutConfig) -> None:
@@ -311,8 +313,9 @@ def _take_turn(live, turn: int, hosts, world: World, config: RolloutConfig) -> N
         text = world.text_of(reply)
         p.replies.append(text)
         action = world.action_of(text)
-        turn = records.Turn(observed_ids=p.pending_ids, reply=reply, action=action, reward=0.0)
-        p.turns.append(dataclasses.replace(turn, malformed=world.malformed(action)))
+        taken = records.Turn(observed_ids=p.pending_ids, reply=reply, action=action, reward=0.0)
+        marks = {"malformed": world.malformed(action), "rendered": bool(p.exchanges)}
+        p.turns.append(dataclasses.replace(taken, **marks))
         if not reply.stopped:
             p.live, p.truncated = False, True
             continue
@@ -325,7 +328,7 @@ def _take_turn(live, turn: int, hosts, world: World, config: RolloutConfig) -> N
             )
         )
     for p, outcomes in zip(acting, hosts.ask(messages), strict=True):
-        _advance(p, outcomes[0], world)
+        _advance(p, outcomes[0], world, config)
 
 
 def _overflow(p: _Play, turn: int, config: RolloutConfig) -> None:
@@ -345,7 +348,7 @@ def _step(p: _Play, action: str) -> dict:
     return {"op": "step", "play": p.start.index, "action": action}
 
 
-def _advance(p: _Play, outcome, world: World) -> None:
+def _advance(p: _Play, outcome, world: World, config: RolloutConfig) -> None:
     """Fold the answer of one step into its play."""
     if outcome.status != "ok":
         _blame(p, outcome)
@@ -362,14 +365,16 @@ def _advance(p: _Play, outcome, world: World) -> None:
         p.live, p.value = False, min(1.0, max(-1.0, reward))
     elif truncated:
         p.live, p.truncated = False, True
+    elif config.history == "rendered":
+        p.exchanges.append((p.replies[-1], observation))
+        p.prompt_ids = p.pending_ids = tuple(world.start(*p.opening, p.exchanges))
     else:
         p.pending_ids = tuple(world.extend(observation))
         p.prompt_ids = p.prompt_ids + p.turns[-1].reply.ids + p.pending_ids
 
 
 def _blame(p: _Play, outcome) -> None:
-    p.live = False
-    p.fault = "infra" if outcome.status == "infra" else "environment"
+    p.live, p.fault = False, "infra" if outcome.status == "infra" else "environment"
     p.detail = f"{outcome.status}: {outcome.detail}"[:300]
 
 

@@ -64,6 +64,10 @@ class Player:
         self._session = made.session(policy.params)
         self._rng = np.random.default_rng(seed)
         self._ids: tuple[int, ...] = ()  # of the conversation so far
+        self._opening: tuple = ()  # messages and tools of the first prompt
+        self._said: list[str] = []  # every reply
+        self._seen: list[str] = []  # every observation behind the first
+        machine.check_history(config.rollout, self._chat)
 
     def act(self, observation: str, tools: list | None = None) -> tuple[str, str | None]:
         """Answer an observation; the first one comes with the tools.
@@ -74,9 +78,13 @@ class Player:
         """
         if not self._ids:
             messages = domain.agent_messages(self._domain, observation)
+            self._opening = (messages, tools)
             self._ids = tuple(self._chat.start(records.AGENT, messages, tools))
-        elif self._chat.refusal:
-            return self._chat.refusal, None
+        elif self._config.rollout.history == "rendered":
+            self._seen.append(observation)
+            exchanges = list(zip(self._said, self._seen, strict=True))
+            messages = domain.continued(self._opening[0], exchanges)
+            self._ids = tuple(self._chat.start(records.AGENT, messages, self._opening[1]))
         else:
             self._ids += tuple(self._chat.extend(observation))
         limits = self._config.rollout
@@ -85,6 +93,7 @@ class Player:
         reply = self._generate(self._ids, limits.temperature, limits.max_tokens)
         self._ids += reply.ids
         text = self._text_of(reply)
+        self._said.append(text)
         if not reply.stopped:
             return f"{text} (cut after rollout.max_tokens={limits.max_tokens})", None
         return text, self._domain.action(text)

@@ -180,6 +180,16 @@ class RunConfig:
                 f"window.on with mode={self.mode!r}: levels belong to seed environments. Set "
                 "mode='fixed_pool', or window.on=False."
             )
+        objective = self.learn.objective
+        if self.rollout.history == "rendered" and "sequence" in (
+            objective.ratio,
+            objective.importance,
+        ):
+            raise ValueError(
+                f"rollout.history='rendered' with objective.ratio={objective.ratio!r} and "
+                f"importance={objective.importance!r}: turns of a play are rows of their own then, "
+                "and what all tokens of a sequence share is not known within one. Use 'token'."
+            )
         if self.mode != "supervised":
             self._check_rows()
 

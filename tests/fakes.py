@@ -206,9 +206,10 @@ def text_of(said: records.Reply) -> str:
 def world(sandbox: Sandbox, policy: Policy, **changes: Any) -> rollout.World:
     """Bind sandbox and policy as the machine does, with the real gate of hints."""
 
-    def start(environment, observation, shown, tools):
-        listed = f"{tools}|" if tools else ""
-        return encode(f"{listed}{observation}" + (f" HINT: {shown}" if shown else "") + ">")
+    def start(environment, observation, shown, tools, exchanges=()):
+        listed, told = f"{tools}|" if tools else "", f" HINT: {shown}" if shown else ""
+        later = "".join(f"{text}/{answer}>" for text, answer in exchanges)
+        return encode(f"{listed}{observation}{told}>{later}")
 
     bound = rollout.World(
         open=sandbox.open,

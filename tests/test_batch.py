@@ -20,12 +20,16 @@ def reply(*ids, stopped=True):
 
 def episode(n=0, g=0, arm=records.PLAIN, value=1.0, fault="", turns=None, **more):
     turns = turns or [((1, 2), reply(3, 4))]
+    later = {"rendered": True} if more.pop("rendered", False) else {}
     return records.Episode(
         environment=n, seed_index=0, play=g, arm=arm, seed=7, value=value, fault=fault, detail="",
         observation="",
         turns=tuple(
-            records.Turn(observed_ids=o, reply=r, action="", reward=0.0, malformed=bool(broken))
-            for o, r, *broken in turns
+            records.Turn(
+                observed_ids=o, reply=r, action="", reward=0.0, malformed=bool(broken),
+                **(later if k else {}),
+            )
+            for k, (o, r, *broken) in enumerate(turns)
         ),
         **({"truncated": False} | more),
     )  # fmt: skip
@@ -59,6 +63,34 @@ def test_turns_are_joined_and_only_replies_are_trained():
     assert row["segments"].tolist() == [1] * 7 + [0]
     assert set(row["roles"][:7]) == {records.AGENT}
     assert set(row["sequences"][:7]) == {2}  # behind the two places for drafts
+
+
+def test_turns_rendered_anew_are_rows_of_their_own_that_count_as_one_play():
+    turns = [((1, 2), reply(3, 9)), ((1, 2, 3, 4), reply(5, 6, 9)), ((1, 7), reply(9))]
+    made = build([episode(turns=turns, rendered=True), episode(g=1)])
+    rows = {name: np.asarray(getattr(made.batch, f"{name}_BT")) for name in
+            ("tokens", "mask", "positions", "segments", "sequences")}  # fmt: skip
+    pieces = {
+        (tuple(rows["tokens"][r][at].tolist()), tuple(rows["mask"][r][at].tolist()))
+        for r in range(len(rows["tokens"]))
+        for s in range(1, rows["segments"].max() + 1)
+        if (at := (rows["segments"][r] == s) & (rows["sequences"][r] == 2)).any()
+    }
+    assert pieces == {
+        ((1, 2, 3, 9), (0, 0, 1, 1)),
+        ((1, 2, 3, 4, 5, 6, 9), (0, 0, 0, 0, 1, 1, 1)),
+        ((1, 7, 9), (0, 0, 1)),
+    }
+    assert rows["positions"][rows["sequences"] == 2].max() == 6
+    assert np.asarray(made.batch.tokens_Q)[2:4].tolist() == [6, 2]  # all turns share one weight
+    assert made.counts["trained_agent"] == made.counts["generated"] == 2
+
+
+def test_a_turn_that_fits_no_row_masks_its_whole_play():
+    turns = [((1, 2), reply(3, 9)), (tuple(range(1, 12)), reply(5, 9))]
+    made = build([episode(turns=turns, rendered=True), episode(g=1)])
+    assert made.counts["masked_too_long"] == 1 and made.counts["trained_agent"] == 1
+    assert 2 not in np.asarray(made.batch.sequences_BT)[np.asarray(made.batch.segments_BT) > 0]
 
 
 def test_padding_equal_to_the_end_token_is_still_trained():

@@ -36,6 +36,15 @@ def test_what_cannot_be_trained_on_is_refused(changes, knob):
         run(**changes)
 
 
+@pytest.mark.parametrize("shared", [{"ratio": "sequence"}, {"importance": "sequence"}])
+def test_turns_rendered_anew_share_no_ratio(shared):
+    objective = dataclasses.replace(learn.LearnConfig().objective, **shared)
+    rows = {"learn": dataclasses.replace(learn.LearnConfig(), objective=objective)}
+    run(**rows)
+    with pytest.raises(ValueError, match="history='rendered' with objective.*Use 'token'"):
+        run(rollout={"history": "rendered"}, **rows)
+
+
 def test_knobs_that_a_mode_does_not_use_are_not_checked():
     run(mode="fixed_pool", design={"max_tokens": 256})
     run(mode="supervised", rollout={"context_tokens": 257})

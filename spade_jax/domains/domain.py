@@ -11,6 +11,8 @@ import pathlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 
+from spade_jax import programs
+
 _HERE = pathlib.Path(__file__).parent
 _HOLE = re.compile(r"\{([a-z_]+)\}")
 
@@ -98,6 +100,22 @@ def agent_messages(
     """Write the first messages of a play; the hint stands below the observation."""
     shown = observation if hint is None else f"{observation}\nHINT: {hint}"
     return _messages(domain.agent_system, fill(domain.agent, observation=shown))
+
+
+def continued(
+    messages: Sequence[Mapping[str, str]], exchanges: Sequence[tuple[str, str]]
+) -> list[Mapping[str, str]]:
+    """Append the turns of a play, earlier replies without their thinking.
+
+    Args:
+      exchanges: (reply text, observation that answered it) of each turn.
+    """
+    messages = list(messages)
+    for reply, observation in exchanges:
+        said = programs.without_thinking(reply).lstrip("\n")
+        messages.append({"role": "assistant", "content": said})
+        messages.append({"role": "user", "content": observation})
+    return messages
 
 
 def hint_messages(domain: Domain, source: str) -> list[dict[str, str]]:

@@ -27,6 +27,7 @@ class Chat:
         self._roles = [words.id(f"<|{name}|>") for name in records.ROLES]
         self.end_ids: tuple[int, ...] = (words.end_id,)  # each ends a reply
         self.refusal = ""  # why conversations could not be continued: they can
+        self.rendering = ""  # why they could not be written anew: they can
 
     def start(
         self,

@@ -3,7 +3,8 @@
 A conversation is kept as ids and only ever appended to: the prompt of turn k + 1 is the prompt of
 turn k, the sampled ids, and `extend` of the observation. Whether the template allows that is tried
 when the chat is made: where a later turn changes earlier ones (templates of thinking models cut
-earlier thinking out), `extend` is refused with the reason and one-turn conversations still work.
+earlier thinking out), `extend` is refused with the reason. Prompts may then be written anew by
+`start`, from replies without their thinking, where that is all the template drops.
 
 Contents are rendered as placeholders and put back afterwards, so that no text of a program or of
 the model can write the template's special tokens or reach its logic. Texts of tools, into which
@@ -51,6 +52,7 @@ class TemplateChat:
         self._after = self._behind_reply("user")
         self.end_ids = self._ends()  # each ends a reply
         self.refusal = self._instability()  # why `extend` is refused; empty where it is not
+        self.rendering = self._difference()  # why prompts cannot be written anew; empty if they can
 
     def start(
         self,
@@ -173,11 +175,31 @@ class TemplateChat:
                 if not longer.startswith(grown):
                     return (
                         f"the chat template changes earlier turns{kind} when a later one comes, so "
-                        f"a conversation cannot be continued as sampled. Use one turn an episode "
+                        f"a conversation cannot be continued as sampled. Set "
+                        f"rollout.history='rendered', use one turn an episode "
                         f"(rollout.max_turns=1) or a template that keeps replies as they are."
                     )
                 prompt = [(longer, True)]
         return ""
+
+    def _difference(self) -> str:
+        """Try whether the template drops from earlier replies exactly what `start` is given less.
+
+        Returns:
+            the reason why not, empty where it does.
+        """
+        thought = "<think>\nt\n</think>\n\n"
+        turns = [_message("user", "q1"), _message("assistant", "r1")]
+        turns += [_message("user", "q2"), _message("assistant", "r2"), _message("user", "q3")]
+        told = [{**t, "content": thought + t["content"]} if i % 2 else t for i, t in
+                enumerate(turns)]  # fmt: skip
+        if self._rendered_openly(told) == _text(self._render(turns)):
+            return ""
+        return (
+            "the chat template does not drop exactly the thinking of earlier replies, so prompts "
+            "written anew would not be its own. Set rollout.history='appended', or use one turn an "
+            "episode (rollout.max_turns=1)."
+        )
 
     def _rendered_openly(self, messages) -> str:
         """Render with the contents in the template's sight, as its authors mean it."""
