@@ -7,10 +7,11 @@ pausing are done where drafts are written and credited (`generation.py`, `loop.p
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import numpy as np
 
-from spade_jax import checkpoint, library, memory, pool, safeguards
+from spade_jax import checkpoint, library, memory, pool, records, safeguards
 
 
 class CollapsedError(RuntimeError):
@@ -66,19 +67,25 @@ def roll_back(progress, store: checkpoint.Store | None, answer: safeguards.Answe
 
 
 def _reseed(progress, config) -> list[int]:
-    """Bring back what taught best and left the pool, or else seed environments."""
+    """Bring back what taught best and left the pool, or else seed environments; none twice."""
     current = progress.pool
     wanted = min(config.design.drafts, config.pool.slots)
     gone = memory.select(current.memory, current.memory.regret_H > 0)
     band = memory.select(
         gone, (gone.win_rate_H >= memory.BAND[0]) & (gone.win_rate_H <= memory.BAND[1])
     )
-    best = np.argsort(-band.regret_H, kind="stable")[:wanted]
-    found = [current.archive.read(int(number)) for number in band.number_H[best]]
-    if len(found) < wanted:
-        seeds = library.load(config.seed_environments, (config.setting,), ("train",))
-        found += [
-            library.environment(seed, uid=-1 - i, max_turns=config.rollout.max_turns)
-            for i, seed in enumerate(seeds[: wanted - len(found)])
-        ]
-    return [slot for slot in pool.admit(current, found, config.pool) if slot >= 0]
+    best = np.argsort(-band.regret_H, kind="stable")
+    taught = (current.archive.read(int(number)) for number in band.number_H[best])
+    seeds = library.load(config.seed_environments, (config.setting,), ("train",))
+    begun = (
+        library.environment(seed, uid=-1 - i, max_turns=config.rollout.max_turns)
+        for i, seed in enumerate(seeds)
+    )
+    living = {pool.environment(current, int(slot)).digest for slot in pool.alive(current)}
+    found: dict[str, records.Environment] = {}
+    for candidate in itertools.chain(taught, begun):
+        if len(found) == wanted:
+            break
+        if candidate.digest not in living:
+            found.setdefault(candidate.digest, candidate)
+    return [slot for slot in pool.admit(current, [*found.values()], config.pool) if slot >= 0]

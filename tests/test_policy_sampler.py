@@ -377,3 +377,24 @@ def test_bad_requests_name_the_prompt(engine, params):
     ):
         with pytest.raises(ValueError, match=message):
             generate(engine, params, prompts, seeds, roles)
+
+
+class FailsOnce(sampler.Sampler):
+    """Breaks off as the first prompts are to be computed, like a device without memory."""
+
+    def note(self, program, *shape):
+        first = not any(known[0] == "extend" for known in self.shapes)
+        super().note(program, *shape)
+        if first and program == "extend":
+            raise RuntimeError("out of memory")
+
+
+def test_a_call_that_breaks_off_leaves_no_row_to_reuse(engine, params):
+    prompts = make_prompts(4)
+    broken = FailsOnce(tiny_config(), end_ids=(END,), max_length=48, batch_buckets=(2, 4, 8))
+    session = broken.session(params)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        session.generate(prompts, [0] * 4, range(4), SIX)
+    again = session.generate(prompts, [0] * 4, range(4), SIX)
+    expected = engine.generate(params, prompts, [0] * 4, range(4), SIX)
+    assert [reply.ids for reply in again] == [reply.ids for reply in expected]

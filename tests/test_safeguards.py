@@ -134,6 +134,29 @@ def test_reseeding_brings_seed_environments_into_play():
     assert len(families) == 12 and "" not in families
 
 
+def test_reseeding_again_admits_nothing_that_is_alive():
+    config = scripted_study.run_config(100)
+    progress, _ = scripted_study.start(config, scripted_study.designer, scripted_study.agent)
+    asked = safeguards.Answer(once=frozenset({"reseed"}))
+
+    def digests():
+        living = pool.alive(progress.pool)
+        return [pool.environment(progress.pool, int(slot)).digest for slot in living]
+
+    for _ in range(2):
+        first = answering.prepare(progress, config, asked)
+        progress.pool.win_rate_P[first], progress.pool.regret_P[first] = 0.5, 0.3
+        assert first and len(set(digests())) == len(digests())
+    # Three of the pool leave it for memory, from where they come back once, however often asked.
+    living = pool.alive(progress.pool)
+    left = digests()[:3]
+    pool._forget(progress.pool, [int(slot) for slot in living[:3]], config.pool)
+    progress.pool.number_P[living[:3]] = -1
+    for _ in range(2):
+        answering.prepare(progress, config, asked)
+        assert len(set(digests())) == len(digests()) and set(left) <= set(digests())
+
+
 def test_environments_with_blind_wins_leave_the_draw_for_good():
     progress, _ = simulate("hole")
     banned = np.flatnonzero(progress.pool.banned_P)

@@ -90,8 +90,10 @@ class Session:
             while queue or self._active:
                 self._admit(queue, reserved)
                 self._advance(bool(queue))
-        finally:
-            self._active.clear()  # a call that fails leaves nothing to go on with
+        except BaseException:  # rows are noted before they are computed: none can be trusted
+            self._active.clear()
+            self._cache, self._table = None, table.Table()
+            raise
         return [request.reply() for request in asked]
 
     def _make_room(self, waiting) -> None:
