@@ -10,8 +10,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
-import io
-import sys
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -106,17 +104,14 @@ class Store:
     @contextlib.contextmanager
     def _told(self, step: int | None):
         """Turn a failure to write into an error that says what to do."""
-        printed = io.StringIO()
         try:
-            with contextlib.redirect_stderr(printed):  # after a failure each writer prints a trace
-                yield
+            yield
         except (OSError, ValueError) as error:
             cause = str(error).split(" [tensorstore_spec")[0]  # which is long
             raise CheckpointError(
                 f"Could not save step {step} to {self.folder}: {cause}. Earlier steps are intact. "
                 "Free disk space or fix its permissions, then run the same command again."
             ) from error
-        sys.stderr.write(printed.getvalue())
 
     def restore(self, step: int, like: Any) -> tuple[Any, dict]:
         """Read one step onto the devices and shardings of `like`.

@@ -226,10 +226,10 @@ class Hosts:
             f"\nProcess {self.index} of {self.count} (in {self._room}) ends: {'; '.join(late)}. "
             "Stacks of this process follow. Start all processes again with the same command: the "
             "run continues from its newest checkpoint.",
-            file=sys.stderr,
+            file=sys.__stderr__,  # the process's own, whatever stands in its place just now
             flush=True,
         )
-        faulthandler.dump_traceback(all_threads=True)
+        faulthandler.dump_traceback(file=sys.__stderr__, all_threads=True)
         if told is not None:
             with contextlib.suppress(OSError):
                 self._beat(LEFT)

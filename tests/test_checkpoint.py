@@ -1,6 +1,11 @@
 """A committed step comes back whole; one that cannot is named, with what to do."""
 
+import os
 import pathlib
+import signal
+import subprocess
+import sys
+import time
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +14,15 @@ import pytest
 
 from spade_jax import checkpoint
 
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SAVES = """
+import sys
+import jax.numpy as jnp
+from spade_jax import checkpoint
+store = checkpoint.Store(sys.argv[1], checkpoint.CheckpointConfig(keep=2))
+for step in range(1000):
+    store.save(step, {"weights": jnp.full(1 << 22, step, jnp.float32)}, {"step": step})
+"""
 HOST = {"iteration": 3, "win_rate_Z": [0.5, float("nan")], "pool": {"waiting": [], "order": 2}}
 
 
@@ -189,3 +203,32 @@ def test_a_reader_removes_nothing_and_sees_what_comes(store, tmp_path):
     for one in (reader, another):
         one.close()
     assert torn.exists()
+
+
+def test_a_kill_during_a_save_leaves_the_steps_before_it(tmp_path):
+    child = subprocess.Popen(
+        [sys.executable, "-c", SAVES, tmp_path],
+        cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    folder, deadline = tmp_path / "checkpoints", time.monotonic() + 120
+    under_way = []  # folders that are written: 16 MiB take a while
+    while not (under_way and (folder / "3").exists()) and time.monotonic() < deadline:
+        under_way = list(folder.glob("*.orbax-checkpoint-tmp*"))
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    assert under_way, "no save was seen under way"
+    store = checkpoint.Store(tmp_path, checkpoint.CheckpointConfig(keep=2))
+    like = {"weights": jnp.zeros(1 << 22, jnp.float32)}
+    newest, found, host = store.restore_newest(like, pytest.fail)
+    assert newest >= 3 and host == {"step": newest}
+    assert np.array_equal(found["weights"], np.full(1 << 22, newest, np.float32))
+    store.save(newest + 1, like, {})  # the number that was being written is free
+    store.close()
+
+
+def test_what_other_threads_say_during_a_save_is_not_lost(store, capsys):
+    with pytest.raises(checkpoint.CheckpointError, match="Could not save"):
+        with store._told(1):
+            print("a process is missing", file=sys.stderr)
+            raise OSError("the disk is full")
+    assert "a process is missing" in capsys.readouterr().err

@@ -88,17 +88,26 @@ def test_points_that_would_hide_each_other_are_refused(given, words):
         sweep.check(given)
 
 
-BAD = """
+UNKNOWN = """
 from spade_jax import sweep
 def get_config():
     return sweep.chain(sweep.seeds(1), sweep.values("learn.learning_rat", [0.1]))
 """
+TWICE = """
+from spade_jax import sweep
+def get_config():
+    return sweep.product(sweep.seeds(1), sweep.values("iterations", [2]), sweep.seeds(1))
+"""
 
 
-def test_a_bad_point_stops_the_sweep_before_anything_runs(tmp_path):
-    done = ask(tmp_path, sweep_file=BAD)
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [(UNKNOWN, "Did you mean learn.learning_rate?"), (TWICE, "seed more than once")],
+)
+def test_a_bad_point_stops_the_sweep_before_anything_runs(tmp_path, file, words):
+    done = ask(tmp_path, sweep_file=file)
     assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert "Did you mean learn.learning_rate?" in done.stderr
+    assert words in done.stderr and "Nothing has been started" in done.stderr
     assert not (tmp_path / "runs").exists()
 
 
