@@ -1,10 +1,10 @@
 """Compile for a TPU slice that is not there: `python -m launch.compile --config=FILE`.
 
-`--topology=v5e:16x16` compiles the real update for that slice and prints what one chip holds,
-executes and exchanges, and the time that this takes at published rates. Needs the package libtpu
-(`pip install -e '.[tpu]'`) and no TPU. Any value is overridden as everywhere:
-`--config.batch.row_tokens=4096 --config.mesh.tensor=4`; the mesh axis `fsdp` takes the chips that
-the others leave.
+`--topology=v5e:16x16` compiles the real update for that slice, and a chunk of decoding for one of
+its hosts, and prints what one chip holds, executes and exchanges, and the time that this takes at
+published rates. Needs the package libtpu (`pip install -e '.[tpu]'`) and no TPU. Any value is
+overridden as everywhere: `--config.batch.row_tokens=4096 --config.mesh.tensor=4`; the mesh axis
+`fsdp` takes the chips that the others leave.
 """
 
 from __future__ import annotations
@@ -25,8 +25,11 @@ _CONFIG = config_flags.DEFINE_config_file(
 )
 _TOPOLOGY = flags.DEFINE_string("topology", "v5e:16x16", "Chip, and chips along each axis.")
 _ROWS = flags.DEFINE_integer("rows", 0, "Rows of a batch; 0 takes one for every part of it.")
+_SEQUENCES = flags.DEFINE_integer(
+    "sequences", 0, "Sequences that a host decodes at a time; 0 takes its share of the plays."
+)
 _PROGRAM = flags.DEFINE_enum(
-    "program", "update", ["update", "decode"], "The update, or a decode chunk of one host."
+    "program", "both", ["both", "update", "decode"], "The update, a chunk of decoding, or both."
 )
 _LARGEST = flags.DEFINE_integer("largest", 0, "Also list this many of the largest instructions.")
 _JSON = flags.DEFINE_bool("json", False, "Print one JSON object per program and no text.")
@@ -53,22 +56,25 @@ def main(argv: list[str]) -> None:
 
         config = entry.settings_of(_CONFIG.value)
         where, mesh, config = aot.describe(_TOPOLOGY.value, config)
-        started = time.time()
-        if _PROGRAM.value == "decode":
-            report = chunk.measure(config, where, mesh, _ROWS.value)
-            told = json.dumps(dataclasses.asdict(report)), "\n".join(chunk.lines(report))
-            print(told[0] if _JSON.value else told[1])
-            return
-        report, text, works = aot.update(config, where, mesh, _ROWS.value)
-        if _SAVE.value:
-            with open(_SAVE.value, "w") as file:
-                file.write(text)
-        if _JSON.value:
-            print(json.dumps(dataclasses.asdict(report)))
-            return
-        print("\n".join(aot.lines(report)))
-        print("\n".join(aot.largest(works, _LARGEST.value)))
-        print(f"compiled in {time.time() - started:.0f} s")
+        if _PROGRAM.value in ("both", "update"):
+            started = time.time()
+            report, text, works = aot.update(config, where, mesh, _ROWS.value)
+            if _SAVE.value:
+                with open(_SAVE.value, "w") as file:
+                    file.write(text)
+            _tell(report, [*aot.lines(report), *aot.largest(works, _LARGEST.value)], started)
+        if _PROGRAM.value in ("both", "decode"):
+            started = time.time()
+            report = chunk.measure(config, where, mesh, _SEQUENCES.value)
+            _tell(report, chunk.lines(report), started)
+
+
+def _tell(report, lines, started: float) -> None:
+    if _JSON.value:
+        print(json.dumps(dataclasses.asdict(report)))
+        return
+    print("\n".join(lines))
+    print(f"compiled in {time.time() - started:.0f} s")
 
 
 def set_up() -> None:

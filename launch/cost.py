@@ -50,7 +50,7 @@ COLLECTIVES = {
 }
 _SLICES = ("dynamic-slice", "gather", "slice")
 _HANDED_ON = ("tuple", "custom-call")  # inside a fusion: steps of an asynchronous collective
-_PASS = ("bitcast", "copy", "convert", "reshape", "transpose")
+_PASS = ("bitcast", "copy", "convert", "reshape", "transpose", "get-tuple-element")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,9 @@ def test_update_compiles_for_a_slice_without_a_tpu():
     pytest.importorskip("libtpu", reason="libtpu holds the TPU compiler: pip install -e '.[tpu]'")
     done = run_door("--config=experiments/quickstart.py", "--topology=v5e:2x2", "--json")
     assert done.returncode == 0, done.stderr[-2000:]
-    report = json.loads(done.stdout.splitlines()[-1])
+    report, decoding = (json.loads(line) for line in done.stdout.splitlines()[-2:])
+    assert (decoding["program"], decoding["devices"]) == ("decode chunk", 4)
+    assert decoding["memory"]["cache"] > 0
     assert (report["devices"], report["mesh"]["fsdp"], report["rows"]) == (4, 4, 4)
     # Parameters and both moments in float32, a quarter on each chip; norms and heads are whole.
     assert report["memory"]["optimiser"] == pytest.approx(2 * report["memory"]["parameters"], 0.01)
@@ -33,6 +35,7 @@ def test_update_compiles_for_a_slice_without_a_tpu():
 def test_moments_wait_in_host_memory_where_asked():
     pytest.importorskip("libtpu", reason="libtpu holds the TPU compiler: pip install -e '.[tpu]'")
     door = ("--config=experiments/quickstart.py", "--topology=v5e:2x2", "--json")
+    door = (*door, "--program=update")
     done = run_door(*door, "--config.learn.state_memory=pinned_host")
     assert done.returncode == 0, done.stderr[-2000:]
     report = json.loads(done.stdout.splitlines()[-1])

@@ -349,3 +349,40 @@ def test_a_slice_inside_a_fusion_of_a_fusion_costs_the_slice():
     # 8 x 4 of the stack, the place, the weight and the result; the product itself.
     assert cost.total(works, "memory_bytes") == (32 + 1 + 8 + 16) * 4
     assert cost.total(works, "matrix_flops") == 2 * 8 * 4 * 2
+
+
+# As the TPU compiler writes it, shortened: the sums of two gradients, each cut to its own part.
+SCATTERED = """HloModule c, num_partitions=4
+
+%add (x: f32[], y: f32[]) -> f32[] {
+  %x = f32[] parameter(0)
+  %y = f32[] parameter(1)
+  ROOT %z = f32[] add(%x, %y)
+}
+
+%all-reduce-scatter.6 (a: f32[128,2], b: f32[8,128]) -> (f32[32,2], f32[8,32]) {
+  %a = f32[128,2]{1,0:S(1)} parameter(0)
+  %b = f32[8,128]{1,0:S(1)} parameter(1)
+  %all-reduce.1 = (f32[128,2]{1,0}, f32[8,128]{1,0}) all-reduce(%a, %b), \
+replica_groups={{0,1,2,3}}, to_apply=%add
+  %one = f32[128,2]{1,0} get-tuple-element(%all-reduce.1), index=0
+  %place = u32[] partition-id()
+  %zero = u32[] constant(0)
+  %mine = f32[32,2]{1,0:S(1)} dynamic-slice(%one, %place, %zero), dynamic_slice_sizes={32,2}
+  %two = f32[8,128]{1,0} get-tuple-element(%all-reduce.1), index=1
+  %own = f32[8,32]{1,0:S(1)} dynamic-slice(%two, %zero, %place), dynamic_slice_sizes={8,32}
+  ROOT %t = (f32[32,2]{1,0:S(1)}, f32[8,32]{1,0:S(1)}) tuple(%mine, %own)
+}
+
+ENTRY %main (p: f32[128,2], q: f32[8,128]) -> (f32[32,2], f32[8,32]) {
+  %p = f32[128,2]{1,0:S(1)} parameter(0)
+  %q = f32[8,128]{1,0:S(1)} parameter(1)
+  ROOT %f = (f32[32,2]{1,0:S(1)}, f32[8,32]{1,0:S(1)}) fusion(%p, %q), kind=kCustom, \
+calls=%all-reduce-scatter.6
+}
+"""
+
+
+def test_sums_of_several_arrays_that_a_fusion_cuts_at_once_are_a_reduce_scatter():
+    exchanges = [work.collective for work in cost.works(hlo.parse(SCATTERED)) if work.collective]
+    assert [(e.kind, e.bytes) for e in exchanges] == [("reduce-scatter", 4 * (128 * 2 + 8 * 128))]

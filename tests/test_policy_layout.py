@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from launch import cost, hlo
-from spade_jax.policy import heads, sharding, transformer
+from spade_jax.policy import heads, moe, sharding, transformer
 
 CONFIG = transformer.ModelConfig(
     vocab_size=64,
@@ -107,3 +107,13 @@ def test_the_gradient_of_a_head_is_summed_once_and_not_for_every_chunk():
     exchanges = [work for work in works if work.collective and len(work.collective.group) > 1]
     kinds = [(work.collective.kind, work.times) for work in exchanges]
     assert sorted(kinds) == [("all-gather", 1), ("reduce-scatter", 1)]
+
+
+def test_the_kernel_for_the_gradient_of_experts_multiplies_each_stretch_with_its_own():
+    keys = jax.random.split(jax.random.key(0), 2)
+    x_MI, change_MO = (jax.random.normal(key, (256, 128)) for key in keys)
+    counts = jnp.array([100, 0, 120], jnp.int32)  # one expert without tokens, and rows of nobody
+    given = moe.matrices_gradient(x_MI, change_MO, counts, interpret=True)
+    stretches = (slice(0, 100), slice(100, 100), slice(100, 220))
+    expected = np.stack([np.asarray(x_MI)[s].T @ np.asarray(change_MO)[s] for s in stretches])
+    np.testing.assert_allclose(given, expected, rtol=1e-5, atol=1e-4)

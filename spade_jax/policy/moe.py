@@ -16,11 +16,14 @@ import functools
 
 import jax
 import jax.numpy as jnp
+from jax.experimental.pallas.ops.tpu.megablox.gmm import tgmm  # the package's `gmm` hides it
 
 from spade_jax.policy import layout, rules, sizes
 
 # Words of the axes of gate_XDF, up_XDF and down_XFD.
 WORDS = (("experts", "embed", "mlp"), ("experts", "embed", "mlp"), ("experts", "mlp", "embed"))
+
+_LANES = 128  # blocks of the kernel are multiples of it
 
 
 def route(
@@ -74,29 +77,31 @@ def mix(
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty or mesh.size == 1:
         matrices = tuple(matrix.astype(x_ND.dtype) for matrix in matrices)
-        return _mix_held(config, x_ND, experts_NK, weights_NK, *matrices, first=0)
+        product = jax.lax.ragged_dot
+        return _mix_held(config, x_ND, experts_NK, weights_NK, *matrices, first=0, product=product)
     parts = mesh.shape[rules.EXPERT]
 
     def part(x_ND, experts_NK, weights_NK, *matrices):
         matrices = [layout.whole(m, w, x_ND.dtype) for m, w in zip(matrices, WORDS, strict=True)]
         first = jax.lax.axis_index(rules.EXPERT) * (config.experts // parts)
-        mixed_ND = _mix_held(config, x_ND, experts_NK, weights_NK, *matrices, first=first)
-        return jax.lax.psum(mixed_ND, rules.EXPERT) if parts > 1 else mixed_ND
+        mixed_ND = _mix_held(
+            config, x_ND, experts_NK, weights_NK, *matrices, first=first, product=_product
+        )
+        return jax.lax.psum(mixed_ND, summed) if summed else mixed_ND
 
-    names = (*rules.RULES["batch"], rules.EXPERT)
-    tokens = rules.part_spec(("batch",), names)
-    cut = [rules.part_spec(words, names) for words in WORDS]
+    axes = (rules.EXPERT, rules.RULES["mlp"])
+    summed = tuple(axis for axis in axes if mesh.shape[axis] > 1)
+    tokens = rules.spec("batch")
     spread = jax.shard_map(
         part,
-        in_specs=(tokens, tokens, tokens, *cut),
+        in_specs=(tokens, tokens, tokens, *[rules.spec(*words) for words in WORDS]),
         out_specs=tokens,
-        axis_names=set(names),
         check_vma=False,
     )
     return spread(x_ND, experts_NK, weights_NK, *matrices)
 
 
-def _mix_held(config, x_ND, experts_NK, weights_NK, gate_XDF, up_XDF, down_XFD, *, first):
+def _mix_held(config, x_ND, experts_NK, weights_NK, gate_XDF, up_XDF, down_XFD, *, first, product):
     """Do it for the experts first, first + 1, ... that the matrices hold; others add nothing."""
     held, chosen = gate_XDF.shape[0], experts_NK.shape[1]
     local_M = experts_NK.reshape(-1) - first
@@ -104,15 +109,68 @@ def _mix_held(config, x_ND, experts_NK, weights_NK, gate_XDF, up_XDF, down_XFD, 
     order_M = jnp.argsort(local_M, stable=True)
     counts_X = jnp.bincount(local_M, length=held + 1)[:held].astype(jnp.int32)
     inputs_MD = x_ND[order_M // chosen]
-    product = functools.partial(jax.lax.ragged_dot, group_sizes=counts_X)
-    gate_MF = activation(config)(product(inputs_MD, gate_XDF))
-    outputs_MD = product(gate_MF * product(inputs_MD, up_XDF), down_XFD)
+    gate_MF = activation(config)(product(inputs_MD, gate_XDF, counts_X))
+    outputs_MD = product(gate_MF * product(inputs_MD, up_XDF, counts_X), down_XFD, counts_X)
     # Rows behind the last stretch belong to no expert here, whatever the product left in them.
     inside_M = jnp.arange(len(order_M)) < jnp.sum(counts_X)
     weights_M = weights_NK.reshape(-1)[order_M].astype(jnp.float32)
     weighted_MD = jnp.where(inside_M[:, None], outputs_MD, 0) * weights_M[:, None]
     summed_ND = jnp.zeros(x_ND.shape, jnp.float32).at[order_M // chosen].add(weighted_MD)
     return summed_ND.astype(x_ND.dtype)
+
+
+@jax.custom_vjp
+def _product(x_MI: jax.Array, matrices_XIO: jax.Array, counts_X: jax.Array) -> jax.Array:
+    """Multiply each stretch of rows by its matrix, on one device."""
+    return jax.lax.ragged_dot(x_MI, matrices_XIO, counts_X)
+
+
+def _product_forward(x_MI, matrices_XIO, counts_X):
+    return _product(x_MI, matrices_XIO, counts_X), (x_MI, matrices_XIO, counts_X)
+
+
+def _product_backward(kept, change_MO):
+    """Turn to a kernel for the matrices on TPUs, whose compiler multiplies all rows by all of them
+    otherwise (libtpu 0.0.42)."""
+    x_MI, matrices_XIO, counts_X = kept
+    inside_M1 = jnp.arange(len(x_MI))[:, None] < jnp.sum(counts_X)
+    change_MO = jnp.where(inside_M1, change_MO, 0)
+
+    def plain(x_MI, change_MO, counts_X):
+        _, pull = jax.vjp(lambda m: jax.lax.ragged_dot(x_MI, m, counts_X), matrices_XIO)
+        return pull(change_MO)[0]
+
+    def kernel(x_MI, change_MO, counts_X):
+        return matrices_gradient(x_MI, change_MO, counts_X).astype(matrices_XIO.dtype)
+
+    whole = len(x_MI) % _LANES == 0
+    d_matrices = jax.lax.platform_dependent(
+        x_MI, change_MO, counts_X, tpu=kernel if whole else plain, default=plain
+    )
+    d_x = jax.lax.ragged_dot(change_MO, matrices_XIO.swapaxes(1, 2), counts_X)
+    return jnp.where(inside_M1, d_x, 0), d_matrices, None
+
+
+_product.defvjp(_product_forward, _product_backward)
+
+
+def matrices_gradient(
+    x_MI: jax.Array, change_MO: jax.Array, counts_X: jax.Array, interpret: bool = False
+) -> jax.Array:
+    """Multiply the stretches of two arrays of rows with each other, by the TPU's kernel.
+
+    Args:
+        interpret: run the kernel's steps without a TPU, slowly.
+    Returns:
+        x' change of each stretch, XIO in the dtype of the rows; 0 where a stretch is empty.
+    """
+    tiles = tuple(_tile(size) for size in (len(x_MI), x_MI.shape[1], change_MO.shape[1]))
+    return tgmm(x_MI.T, change_MO, counts_X, x_MI.dtype, tiles, interpret=interpret)
+
+
+def _tile(size: int) -> int:
+    """Give the largest block of at most 512 that divides a size, 128 where none does."""
+    return next((tile for tile in (512, 384, 256) if size % tile == 0), _LANES)
 
 
 def activation(config: sizes.ModelConfig):
