@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from launch import abstract, chips, cost, hlo, roofline
-from spade_jax import settings
+from spade_jax import machine, settings
 from spade_jax.policy import cache, decode, draw, layout, sharding, transformer
 
 STEPS = 32  # of a chunk, as `sampler.Sampler` has it
@@ -49,7 +49,8 @@ def measure(
 
     Args:
       mesh: of the whole slice.
-      rows: sequences at a time; 0 takes a host's share of the plays of an iteration.
+      rows: sequences at a time; 0 takes those of the sampler's program that holds a host's share of
+        the plays of an iteration.
     Raises:
       ValueError: the program does not fit the chip's memory.
     """
@@ -57,7 +58,7 @@ def measure(
     every = list(mesh.devices.flat)
     host = [device for device in every if device.process_index == every[0].process_index]
     own = sharding.sampling_mesh(model, host)
-    rows = rows or -(-_plays(config) * len(host) // len(every))
+    rows = rows or _rows(config, len(host) / len(every))
     places, sampling = config.rollout.context_tokens, config.sampler
     given = arguments(model, own, rows, places, sampling.weight_bits, sampling.cache_bits)
     compiled = abstract.compile_or_tell(lower(model, given))
@@ -189,8 +190,10 @@ def _looked_up(model, weights) -> int:
     return 0 if model.tied_embeddings else abstract.device_bytes(weights["embed"])
 
 
-def _plays(config: settings.RunConfig) -> int:
-    """Count the episodes of an iteration that are played at a time, both arms."""
+def _rows(config: settings.RunConfig, share: float) -> int:
+    """Give the smallest program of the sampler that holds a host's share of the plays."""
     rollout = config.rollout
     arms = rollout.plays + rollout.hinted_plays
-    return min(rollout.environments * rollout.seeds * arms, config.sampler.sequences)
+    plays = rollout.environments * rollout.seeds * arms * share
+    buckets = machine.batch_buckets(config.sampler.sequences)
+    return next((bucket for bucket in buckets if bucket >= plays), buckets[-1])

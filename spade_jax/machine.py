@@ -358,17 +358,20 @@ def make_sampler(
     config: settings.RunConfig, model: transformer.ModelConfig, rendering: Chat
 ) -> sampler.Sampler:
     """Fix the shapes of sampling: the usual numbers of sequences below the most that are wanted."""
-    most = config.sampler.sequences
-    smaller = [size for size in (16, 64, 128, 256) if size < most]
     return sampler.Sampler(
         model,
         end_ids=rendering.end_ids,
         max_length=max(config.batch.row_tokens, config.rollout.context_tokens),
-        batch_buckets=(*smaller, most),
+        batch_buckets=batch_buckets(config.sampler.sequences),
         rows=config.sampler.rows or None,
         weight_bits=config.sampler.weight_bits,
         cache_bits=config.sampler.cache_bits,
     )
+
+
+def batch_buckets(most: int) -> tuple[int, ...]:
+    """Give the numbers of sequences that a sampler's programs are compiled for."""
+    return (*[size for size in (16, 64, 128, 256) if size < most], most)
 
 
 def fit_vocabulary(model: transformer.ModelConfig | None, words: Words) -> transformer.ModelConfig:
