@@ -91,6 +91,10 @@ def _shared(size: str):
     run.rollout.context_tokens = 32_768
     run.rollout.temperature = 0.6
     run.rollout.processes = 128
+    # Of each host. Four chips of 16 GB hold no more rows of 32,768 tokens beside the weights; those
+    # of 95 GB do.
+    run.sampler.sequences = 32 if size == "30b_a3b" else 8
+    run.sampler.cache_bits = 16 if size == "30b_a3b" else 8
     run.batch.row_tokens = 32_768
     run.batch.rows_multiple = 64
     run.learn.attention = "splash"  # the kernel for TPUs

@@ -88,11 +88,12 @@ def test_decode_chunk_of_a_recipe_compiles_and_reads_weights_and_cache():
     where = chips.Slice(chip=chips.CHIPS["v5e"], shape=(2, 4), coordinates=GRID)
     mesh = sharding.make_mesh(fsdp=4, tensor=2)
     report = chunk.measure(built, where, mesh)
-    # 24 environments of 8 plays and 4 with a hint are 288, which the program of 512 holds; eight
-    # devices of one host share 2 parts of the two key-value heads.
-    assert (report.rows, report.places, report.devices, report.parts) == (512, 128, 8, 2)
-    # Keys and values in float32: 512 rows, 128 tokens, 2 layers, one of two heads, 16 channels.
-    assert report.memory["cache"] == 2 * 512 * 128 * 2 * 1 * 16 * 4
+    # 24 environments of 8 plays and 4 with a hint are 288, more than the recipe's 8 at a time;
+    # eight devices of one host share 2 parts of the two key-value heads.
+    assert (report.rows, report.places, report.devices, report.parts) == (8, 128, 8, 2)
+    # Keys and values: 8 rows, 128 tokens, 2 layers, one of two heads, 16 channels of a byte each
+    # and a scale in float32.
+    assert report.memory["cache"] == 2 * 8 * 128 * 2 * 1 * (16 + 4)
     assert report.fits and report.roofline.memory_bytes > report.least_bytes / 2
     assert "tokens/s" in "\n".join(chunk.lines(report))
 

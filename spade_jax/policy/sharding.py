@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.experimental import mesh_utils
 
 from spade_jax.policy import layout, rules, transformer
 
@@ -40,7 +41,10 @@ def make_mesh(
         )
     # The default type is Explicit, which would ask for a sharding in every operation.
     types = (jax.sharding.AxisType.Auto,) * len(shape)
-    return jax.make_mesh(shape, rules.MESH_AXES, axis_types=types, devices=devices)
+    # Several axes may share one of the slice's: tensor takes 4 of 16 chips. jax.make_mesh allows
+    # that on v5e only.
+    grid = mesh_utils.create_device_mesh(shape, devices, allow_split_physical_axes=True)
+    return jax.sharding.Mesh(grid, rules.MESH_AXES, axis_types=types)
 
 
 def param_shardings(config: transformer.ModelConfig, mesh: jax.sharding.Mesh) -> dict:
