@@ -128,7 +128,7 @@ def model_flops(config: settings.RunConfig, rows: int) -> float:
     attention = 4 * model.layers * pairs * tokens
     steps = learning.epochs * learning.minibatches
     passes = 3 * learning.epochs
-    passes += learning.objective.kl_coefficient > 0
+    passes += learning.objective.kl_coefficient > 0 or learning.measure_kl
     passes += steps > 1  # of the policy before the first step
     return passes * (products + attention)
 

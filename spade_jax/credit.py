@@ -201,6 +201,18 @@ def blend(life: Life, config: CreditConfig) -> jax.Array:
     )
 
 
+def parts(life: Life, config: CreditConfig) -> dict[str, jax.Array]:
+    """Give each part of the blend by name, before its weight, whatever variant pays."""
+    return {
+        "regret": normalised_regret(life.regret_N, config),
+        "plateau": solve_rate(life, config),
+        "progress": progress_slope(life) / config.progress_scale,
+        "frontier": frontier_penalty(life.win_rate_N) / config.frontier_scale,
+        "late_minus_early": late_minus_early(life),
+        "variance": life.variance_N,
+    }
+
+
 def normalised_regret(regret_N: jax.Array, config: CreditConfig) -> jax.Array:
     """Divide regret by the scale; with the floor, clip it to [0, 1]."""
     ratio_N = regret_N / config.regret_scale

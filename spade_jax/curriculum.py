@@ -275,6 +275,7 @@ def statistics(state: CurriculumState, config: CurriculumConfig) -> dict[str, ja
         "retire_P": retire(state, config),
         "quota_Z": quota(state, config),
         "win_rate_Z": skill_win_rates(state),
+        "slow_rate_Z": state.skill_slow_Z,
     }
 
 

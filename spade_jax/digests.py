@@ -13,6 +13,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+LONG = 1024  # characters
+_NUMBERS = {int, float, bool, type(None)}
 _WORDS = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32}  # by bytes of an element
 
 
@@ -32,13 +34,29 @@ def arrays(tree: Any) -> dict[str, str]:
 
 def values(record: Any) -> str:
     """Digest JSON-able values; tuples are lists, and the order of keys does not matter."""
-    plain = json.loads(json.dumps(record))
-    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]
+    plain = json.dumps(_plain(record), sort_keys=True)
+    return hashlib.sha256(plain.encode()).hexdigest()[:16]
 
 
 def differing(before: dict[str, str], after: dict[str, str]) -> list[str]:
     """Name what has another digest, or one only on one side."""
     return sorted(k for k in before.keys() | after.keys() if before.get(k) != after.get(k))
+
+
+def _plain(value: Any) -> Any:
+    """Give keys as JSON spells them, and long texts by their digest: to quote them takes longer."""
+    if isinstance(value, str):
+        if len(value) < LONG:
+            return value
+        return "sha256:" + hashlib.sha256(value.encode("utf-8", "surrogatepass")).hexdigest()
+    if isinstance(value, dict):
+        return {
+            key if isinstance(key, str) else json.dumps(key): _plain(item)
+            for key, item in value.items()
+        }
+    if isinstance(value, (list, tuple)) and not set(map(type, value)) <= _NUMBERS:
+        return [_plain(item) for item in value]
+    return value
 
 
 @jax.jit

@@ -28,6 +28,7 @@ class Outcome:
     max_turns: int = 0
     has_solution: bool = False
     has_criteria: bool = False
+    cheat_rate: float | None = None  # what the best scripted player earns on average; None: unasked
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,22 +48,17 @@ def examine(source: str, digest: str, crew, domain: domain_lib.Domain, config) -
     """
     candidate = _Candidate(source=source, digest=digest)
     found = _try(candidate, crew, domain, config)
-    if isinstance(found, programs.Finding) and found.reason in _OURS:
+    if found.finding is not None and found.finding.reason in _OURS:
         found = _try(candidate, crew, domain, config)
-    if isinstance(found, programs.Finding):
-        late = found.reason == trial.LATE
-        return Outcome(finding=dataclasses.replace(found, reason="timeout") if late else found)
-    return Outcome(
-        finding=None,
-        class_name=found.class_name,
-        max_turns=found.max_turns,
-        has_solution=found.has_solution,
-        has_criteria=found.criteria is not None,
-    )
+    if found.finding is not None and found.finding.reason == trial.LATE:
+        late = dataclasses.replace(found.finding, reason="timeout")
+        return dataclasses.replace(found, finding=late)
+    return found
 
 
-def _try(candidate: _Candidate, crew, domain, config) -> trial.Play | programs.Finding:
-    """Run a program's checks once; gives its first play where all pass."""
+def _try(candidate: _Candidate, crew, domain, config) -> Outcome:
+    """Run a program's checks once."""
+    cheat_rate = None
     rng = np.random.default_rng([config.seed, int(candidate.digest[:12], 16)])
     seeds = [int(seed) for seed in rng.integers(1, 2**31, size=config.seeds + config.more_seeds)]
     names = casting.scripted_names(domain)
@@ -76,7 +72,7 @@ def _try(candidate: _Candidate, crew, domain, config) -> trial.Play | programs.F
                 finding = checks.tools(group)
             finding = finding or _sound(group, config)
             if finding is not None:
-                return finding
+                return Outcome(finding=finding)
             trial.drop(session, group)
         finding = _replayed(candidate, crew, domain, config, seeds[0], cast)
         for name, check in (
@@ -89,8 +85,18 @@ def _try(candidate: _Candidate, crew, domain, config) -> trial.Play | programs.F
             if finding is None and name not in config.off:
                 finding = check(cast)
         if finding is None and "degenerate" not in config.off:
-            finding = _degenerate(session, cast, domain, config, seeds[config.seeds :])
-    return cast.probes[0] if finding is None else finding
+            finding, cheat_rate = _degenerate(session, cast, domain, config, seeds[config.seeds :])
+    if finding is not None:
+        return Outcome(finding=finding, cheat_rate=cheat_rate)
+    first = cast.probes[0]
+    return Outcome(
+        finding=None,
+        class_name=first.class_name,
+        max_turns=first.max_turns,
+        has_solution=first.has_solution,
+        has_criteria=first.criteria is not None,
+        cheat_rate=cheat_rate,
+    )
 
 
 def _cap(domain: domain_lib.Domain, config) -> int:
@@ -137,12 +143,17 @@ def _replayed(candidate, crew, domain, config, seed: int, cast) -> programs.Find
     return finding
 
 
-def _degenerate(session, cast, domain, config, seeds) -> programs.Finding | None:
+def _degenerate(
+    session, cast, domain, config, seeds
+) -> tuple[programs.Finding | None, float | None]:
     """Refuse what a player wins without thinking.
 
     Who wins too often on the first seeds plays fresh ones, and those alone decide: small answers
     make luck common, and the constant was chosen after seeing the first seeds. A player that
     knows the answer has no luck: it is decided at once.
+
+    Returns:
+      the finding, and what the best player earns on average; None where play itself failed.
     """
     bound = domain.max_cheat_rate if config.max_cheat_rate is None else config.max_cheat_rate
     rates = checks.cheat_rates(cast.scripted)
@@ -152,10 +163,10 @@ def _degenerate(session, cast, domain, config, seeds) -> programs.Finding | None
         finding = trial.play_all(session, again, cap=_cap(domain, config))
         finding = finding or _sound(again, config)
         if finding is not None:
-            return finding
+            return finding, None
         rates = checks.cheat_rates(again)
     worst = max(rates, key=lambda name: rates[name])
     if rates[worst] <= bound:
-        return None
+        return None, rates[worst]
     detail = f"the {worst} player earns {rates[worst]:.2f} on average; at most {bound:g}"
-    return programs.Finding(reason="degenerate", detail=detail)
+    return programs.Finding(reason="degenerate", detail=detail), rates[worst]

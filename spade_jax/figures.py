@@ -33,9 +33,14 @@ def of_drafts(
     reasons = [v.finding.reason if v.finding else "" for _, v in judged]
     named = {
         "env/no_programs": float(np.mean([reason in design.UNPARSED for reason in reasons])),
+        "env/reply_tokens_max": max(len(d.reply.ids) for d, _ in judged),
         "env/truncated_drafts": float(np.mean([not d.reply.stopped for d, _ in judged])),
         "env/faulty_drafts": float(np.mean([reason in FAULTS for reason in reasons])),
     }
+    rates = [v.cheat_rate for _, v in judged if v.cheat_rate is not None]
+    if rates:
+        named["env/cheat_rate"] = float(np.mean(rates))
+        named["env/cheat_rate_max"] = float(np.max(rates))
     trees = {}
     for draft, _ in judged:
         tree = programs.parse(draft.source) if draft.source else None
@@ -101,6 +106,20 @@ def of_groups(plain: Sequence[records.Episode]) -> records.Metrics:
     }
 
 
+def of_skills(episodes: Sequence[records.Episode], skill_N: Sequence[str]) -> records.Metrics:
+    """Tell by skill how returns of valid plain plays spread, over all of them and in groups."""
+    by_skill = collections.defaultdict(list)
+    for e in episodes:
+        if e.arm == records.PLAIN and not e.fault:
+            by_skill[skill_N[e.environment]].append(e)
+    named = {}
+    for skill, plays in sorted(by_skill.items()):
+        spread = of_groups(plays)
+        for name in ("reward_std", "zero_spread"):
+            named[f"env/skill_{metrics.slug(skill)}/{name}"] = spread[f"rollout/{name}"]
+    return named
+
+
 def of_credit(report: dict[str, Any], rows: int, skills: Sequence[str], due: Sequence[Any]):
     """Tell what drafts earned and what the curriculum would ask for next.
 
@@ -121,6 +140,11 @@ def of_credit(report: dict[str, Any], rows: int, skills: Sequence[str], due: Seq
     paid_M = report["designer_paid_M"] > 0
     if paid_M.any():
         named["env/penalty"] = float(report["designer_penalty_M"][paid_M].mean())
+        named["env/designer_reward_std"] = float(report["designer_raw_M"][paid_M].std())
+    played_M = paid_M & (report["part_plateau_M"] >= 0)
+    for name, part_M in report.items():
+        if name.startswith("part_") and played_M.any():
+            named[f"env/{name.removesuffix('_M')}"] = float(part_M[played_M].mean())
     earned = collections.defaultdict(list)
     for m, waiting in enumerate(due):
         if paid_M[m]:
@@ -129,6 +153,10 @@ def of_credit(report: dict[str, Any], rows: int, skills: Sequence[str], due: Seq
         named[f"env/skill_{metrics.slug(skill)}/designer_reward"] = float(np.mean(values))
     for skill, share in zip(skills, report["quota_Z"], strict=True):
         named[f"env/skill_{metrics.slug(skill)}/quota"] = float(share)
+    for z in np.flatnonzero(~np.isnan(report["win_rate_Z"])):
+        name = f"env/skill_{metrics.slug(skills[z])}"
+        named[f"{name}/fast"] = float(report["win_rate_Z"][z])
+        named[f"{name}/slow"] = float(report["slow_rate_Z"][z])
     return named
 
 

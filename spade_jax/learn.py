@@ -35,6 +35,7 @@ class LearnConfig(optimizer.OptimizerConfig):
     attention: attention.Kind = "blockwise"  # or "splash", the kernel for TPUs
     attention_block: int = 512  # tokens; rows no longer than it are attended at once
     credit: credit.CreditConfig = credit.CreditConfig()
+    measure_kl: bool = False  # keep the starting policy and report train/kl without a KL term too
     objective: objectives.ObjectiveConfig = objectives.ObjectiveConfig()
 
     def __post_init__(self):
@@ -70,7 +71,7 @@ def init(
     layout, whole = sharding.param_shardings(model, mesh), sharding.replicated(mesh)
     params = sharding.place(params, layout)
     reference = None
-    if config.objective.kl_coefficient > 0:
+    if config.objective.kl_coefficient > 0 or config.measure_kl:
         reference = jax.tree.map(jnp.copy, params)  # the state is donated: no shared buffers
     placed = optimizer.layout(params, config, layout, whole)
     return TrainState(
@@ -131,7 +132,8 @@ def update(
       draft M, pool slot P, skill Z and sequence Q: what `wages.pay` and `curriculum.statistics`
       give. Means over the trained tokens of each role, by role id: kl_2 (to the reference, absent
       without one), step_kl_2 (to the sampler), entropy_2, surprise_2, logp_gap_2, ratio_2,
-      clipped_2, importance_2; extremes max_logp_gap_2 and max_ratio_off_2; tokens_2. Scalars: loss,
+      clipped_2, importance_2, importance_off_2 (from 1),
+      importance_capped_2; extremes max_logp_gap_2 and max_ratio_off_2; tokens_2. Scalars: loss,
       policy_loss, gradient_norm, update_norm, parameter_norm, learning_rate, skipped_steps.
     Raises:
       ValueError: at tracing, where the rows do not divide.
@@ -326,11 +328,12 @@ def _loss(params, rows, first, tokens_Q, plan: _Plan):
     entropy = (weight_BT * entropy_BT).sum()
     total = policy + objective.kl_coefficient * kl - objective.entropy_coefficient * entropy
     sums = {"sum_loss": total, "sum_policy": policy}
-    return total, sums | _token_sums(rows, loss, logp_BT, entropy_BT)
+    return total, sums | _token_sums(rows, loss, logp_BT, entropy_BT, objective)
 
 
-def _token_sums(rows, loss: objectives.TokenLoss, logp_BT, entropy_BT) -> dict[str, jax.Array]:
+def _token_sums(rows, loss: objectives.TokenLoss, logp_BT, entropy_BT, objective):
     """Add up by role, over trained tokens, what the report gives as means and extremes."""
+    cap = objective.importance_cap or jnp.inf
     gap_BT = jnp.where(rows["mask"] > 0, logp_BT - rows["sampler"], 0.0)
     values = {
         "tokens": jnp.ones_like(gap_BT),
@@ -342,6 +345,8 @@ def _token_sums(rows, loss: objectives.TokenLoss, logp_BT, entropy_BT) -> dict[s
         "ratio": loss.ratio_BT,
         "clipped": loss.clipped_BT,
         "importance": loss.importance_BT,
+        "importance_off": jnp.abs(loss.importance_BT - 1.0),
+        "importance_capped": loss.importance_BT >= cap,
     }
     mask_2BT = jnp.stack([rows["mask"] * (rows["roles"] == role) for role in (0, 1)])
     sums = {f"sum_{name}_2": (mask_2BT * value).sum((1, 2)) for name, value in values.items()}

@@ -1,8 +1,7 @@
 """Metrics of a run: one JSON line per iteration, TensorBoard, readable samples, a progress line.
 
 In the work directory stand `metrics.jsonl` (each iteration once, rising), `tensorboard/` and
-`samples/` (one text file per iteration). `METRICS` says what every name means; a new metric is
-one line there. `*` in a name stands for one lower-case word, e.g. a skill or a refusal reason.
+`samples/` (one text file per iteration). `metric_names.py` says what every name means.
 """
 
 from __future__ import annotations
@@ -21,115 +20,9 @@ import numpy as np
 import tensorboardX
 from etils import epath
 
-from spade_jax import files
+from spade_jax import files, metric_names
 
-METRICS = {
-    # Play.
-    "rollout/win_rate": "share of plain plays with a return above 0 (an evaluation asks for 1)",
-    "rollout/hinted_win_rate": "the same, hinted plays",
-    "rollout/mean_return": "mean return of plain plays, in [-1, 1]",
-    "rollout/hinted_mean_return": "the same, hinted plays",
-    "rollout/turns": "mean turns of an episode",
-    "rollout/reply_tokens": "mean tokens of an agent reply",
-    "rollout/malformed_calls": "share of agent replies whose tool call cannot be read",
-    "rollout/truncated": "share of episodes with a reply that the length limit cut",
-    "rollout/zero_spread": "share of (environment, seed) groups whose valid plays return the same",
-    "rollout/environment_faults": "share of episodes that the environment broke",
-    "rollout/infra_faults": "share of episodes lost to a fault of ours",
-    "rollout/reward_std": "standard deviation of the returns of plain plays",
-    "rollout/all_lost": "share of (environment, seed) groups whose valid plays all fail",
-    "rollout/all_won": "the same, all win",
-    "rollout/reply_tokens_max": "tokens of the longest agent reply",
-    "rollout/blind_wins": "share of wins whose actions win on every seed of their environment",
-    "rollout/too_long": "share of episodes whose first prompt left no room to reply",
-    # Environments and their designer.
-    "env/validity": "share of the drafts judged that passed every check",
-    "env/screened_out": "share of sound drafts that the screen by the policy refused",
-    "env/regret": "mean estimated regret of the environments drawn, in units of return",
-    "env/regret_se": "standard error of env/regret",
-    "env/raw_regret": "the same mean before shrinkage",
-    "env/learnable": "share of environments drawn with a win rate in [0.2, 0.8]",
-    "env/easy": "share of environments drawn with a win rate above 0.8",
-    "env/hard": "the same, below 0.2",
-    "env/too_easy": "of the newest generation drawn, share with a win rate above 0.9",
-    "env/unwinnable": "of the newest generation drawn, share won neither with nor without hint",
-    "env/floored_regret": "share of environments with a pair whose estimated regret is 0 or less",
-    "env/penalty": "mean graded penalty of the drafts credited: novelty, faults, leaks",
-    "env/vendi": "Vendi score of a generation's syntax trees over their number, in (0, 1]",
-    "env/vendi_words": "the same of their words",
-    "env/no_programs": "share of the drafts judged that are no program",
-    "env/faulty_drafts": "share of the drafts judged that crash, hang or exhaust a limit",
-    "env/truncated_drafts": "share of drafts that the length limit cut",
-    "env/hint_leaks": "share of hints that tell the answer",
-    "env/designer_reward": "mean raw reward of the drafts credited",
-    "env/similarity": "mean similarity of accepted drafts to their nearest neighbour, in [0, 1]",
-    "env/diversity": "distinct digests among accepted drafts, as a share",
-    "env/class_names": "distinct class names among accepted drafts, as a share",
-    "env/skill_entropy": "entropy of skills in the pool over its maximum, in [0, 1]",
-    "env/hints_kept": "share of hints that passed the gate",
-    "env/earned_difficulty": "of the failures in plain plays, the share that the hint removes",
-    "env/pool_size": "environments alive in the pool",
-    "env/reply_tokens": "mean tokens of a draft",
-    "env/skill_*/win_rate": "win rate of plain plays in this skill",
-    "env/skill_*/regret": "mean regret in this skill",
-    "env/skill_*/designer_reward": "mean raw reward of the drafts credited in this skill",
-    "env/skill_*/quota": "share of the next drafts by learning progress; see design.skills",
-    "env/skill_*/validity": "share of the drafts judged that were accepted in this skill",
-    # The policy in both roles.
-    "actor/agent_entropy": "mean entropy of the distribution at each trained agent token, nats",
-    "actor/designer_entropy": "the same, designer; absent where none of its tokens is trained",
-    "actor/agent_advantage_rms": "root mean square of the agent's advantages over its tokens",
-    "actor/designer_advantage_rms": "the same, designer",
-    # The update.
-    "train/loss": "loss that was minimised",
-    "train/policy_loss": "policy-gradient part of it",
-    "train/kl": "k3 estimate of the divergence to the starting policy, nats a token; absent "
-    "without a KL term",
-    "train/step_kl": "k3 estimate of the divergence to the policy that wrote the rows",
-    "train/clip_share": "share of tokens whose ratio was clipped",
-    "train/importance": "mean truncated importance weight",
-    "train/logp_gap_mean": "mean |logp of trainer - logp of sampler| over trained tokens, nats",
-    "train/logp_gap_max": "largest such gap",
-    "train/gradient_norm": "global norm of the gradient before clipping",
-    "train/update_norm": "global norm of the parameter update",
-    "train/parameter_norm": "global norm of the parameters",
-    "train/learning_rate": "step size of this update",
-    "train/skipped_steps": "optimiser steps left out in this iteration: gradient not finite",
-    "train/padding": "share of the batch's tokens that carry no weight for being padding",
-    # Benchmarks.
-    "eval/known": "solve rate on new instances of training families",
-    "eval/known_half_width": "half the 95% interval of eval/known",
-    "eval/held_out": "solve rate on families kept out of training",
-    "eval/held_out_half_width": "half the 95% interval of eval/held_out",
-    "eval/skill_*/solve_rate": "solve rate of held-out families in this skill",
-    # Safeguards; see safeguards.py.
-    "health/state": "0 healthy, 1 warning, 2 collapsed",
-    "health/cause_*": "observations in a row in which this cause holds",
-    "health/answer_*": "1 where this iteration did what the safeguards asked for",
-    # Seconds per stage, wall clock.
-    "time/iteration": "seconds of the whole iteration",
-    "time/*": "seconds in this stage",
-    # Counts of this iteration; `total_` names count since the run began.
-    "count/drafts": "drafts written",
-    "count/accepted": "drafts that became environments",
-    "count/refused_*": "drafts refused for this reason",
-    "count/unchecked": "drafts that nobody could judge, because the sandbox failed",
-    "count/repaired": "environments from mended drafts, which are played and not trained",
-    "count/hint_refused_*": "groups whose hinted plays the gate of hints left out, by reason",
-    "count/policy_hint_refused_*": "hints of the policy that the gate refused, by reason",
-    "count/screen_replies": "replies of the policy that screened drafts; seconds: time/screen",
-    "count/episodes": "episodes played to an end",
-    "count/programs": "processes that executed a program in the sandbox",
-    "count/generated": "sequences generated",
-    "count/trained": "sequences trained on",
-    "count/refused": "sequences of refused drafts that were trained on",
-    "count/waiting": "sequences of drafts that wait for their credit",
-    "count/masked_*": "sequences generated and not trained, by reason",
-    "count/tokens": "tokens trained on",
-    "count/compiles": "shapes that the sampler met for the first time in this process",
-    "count/total_episodes": "episodes since the run began",
-    "count/total_programs": "sandbox processes since the run began",
-}
+METRICS = metric_names.METRICS
 _Z95 = 1.959964  # two-sided 95% quantile of the normal distribution
 
 
@@ -298,7 +191,9 @@ def meaning(name: str) -> str:
             return text
     near = difflib.get_close_matches(name, METRICS, n=1)
     nearest = f"; the nearest is '{near[0]}'" if near else ""
-    raise KeyError(f"'{name}' is no metric{nearest}. Add a line to METRICS in spade_jax/metrics.py")
+    raise KeyError(
+        f"'{name}' is no metric{nearest}. Add a line to METRICS in spade_jax/metric_names.py"
+    )
 
 
 def markdown() -> str:

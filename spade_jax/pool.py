@@ -223,7 +223,11 @@ def to_json(pool: Pool) -> dict[str, Any]:
     """Write the pool as JSON-able values; programs as the count of those in the archive."""
     return {
         "programs": len(pool.archive),
-        "columns": {n: _to_text(getattr(pool, n)) for n in _COLUMNS if n not in _LOOKED_UP},
+        "columns": {
+            name: _column_to_json(getattr(pool, name), free)
+            for name, (_, free) in _COLUMNS.items()
+            if name not in _LOOKED_UP
+        },
         "hints": [[slot, *hint] for slot, hint in sorted(pool.hints.items())],
         "memory": [
             _to_text(pool.memory.number_H.astype(np.int32)),
@@ -242,7 +246,8 @@ def from_json(values: dict[str, Any], path: str | os.PathLike) -> Pool:
     """
     kept = archive.Archive(path, values["programs"])
     columns = {
-        name: _from_text(text, _COLUMNS[name][0]) for name, text in values["columns"].items()
+        name: _column_from_json(column, *_COLUMNS[name])
+        for name, column in values["columns"].items()
     }
     kinds = (np.int32, np.float32, np.float32)
     number_H, *numbers = map(_from_text, values["memory"], kinds)
@@ -333,6 +338,24 @@ def _largest(keys: np.ndarray, count: int) -> np.ndarray:
     if count <= 0 or not len(keys):
         return np.zeros(0, int)
     return np.argpartition(-keys, min(count, len(keys)) - 1)[:count]
+
+
+def _column_to_json(values_P: np.ndarray, free: Any) -> str | list:
+    """Write a column whole, or only what differs from a free slot where little does."""
+    same_P = np.isnan(values_P) if free != free else values_P == free
+    places = np.flatnonzero(~same_P)
+    if 4 * len(places) > len(values_P):
+        return _to_text(values_P)
+    return [len(values_P), _to_text(places.astype(np.int32)), _to_text(values_P[places])]
+
+
+def _column_from_json(column: str | list, kind: Any, free: Any) -> np.ndarray:
+    if isinstance(column, str):
+        return _from_text(column, kind)
+    slots, places, values = column
+    values_P = np.full(slots, free, kind)
+    values_P[_from_text(places, np.int32)] = _from_text(values, kind)
+    return values_P
 
 
 def _to_text(values: np.ndarray) -> str:

@@ -221,9 +221,12 @@ def _skills(told: Told) -> records.Metrics:
         name = metric_files.slug(environment.skill)
         if not np.isnan(report["win_rate_N"][n]):
             found[f"env/skill_{name}/win_rate"].append(report["win_rate_N"][n])
+        if not np.isnan(report["hinted_rate_N"][n]):
+            found[f"env/skill_{name}/hinted_win_rate"].append(report["hinted_rate_N"][n])
         if report["paired_N"][n] > 0:
             found[f"env/skill_{name}/regret"].append(report["regret_N"][n])
     named |= {name: float(np.mean(values)) for name, values in sorted(found.items())}
+    named |= figures.of_skills(told.played.episodes, [e.skill for e in told.table])
     asked, passed = collections.Counter(), collections.Counter()
     for draft, verdict in zip(told.written.drafts, told.written.verdicts, strict=True):
         asked[draft.skill] += not _unchecked(verdict)
@@ -249,6 +252,8 @@ def _update(told: Told) -> records.Metrics:
         "train/step_kl": over_roles("step_kl_2"),
         "train/clip_share": over_roles("clipped_2"),
         "train/importance": over_roles("importance_2"),
+        "train/importance_off": over_roles("importance_off_2"),
+        "train/importance_capped": over_roles("importance_capped_2"),
         "train/logp_gap_mean": over_roles("logp_gap_2"),
         "train/logp_gap_max": float(max(report["max_logp_gap_2"][role] for role in both)),
         "train/gradient_norm": float(report["gradient_norm"]),
@@ -261,6 +266,7 @@ def _update(told: Told) -> records.Metrics:
     for role in both:
         if tokens_2[role] > 0:  # without a token there is no entropy, and 0 would be an alarm
             named[f"actor/{records.ROLES[role]}_entropy"] = float(report["entropy_2"][role])
+            named[f"actor/{records.ROLES[role]}_surprise"] = float(report["surprise_2"][role])
     if "kl_2" in report and tokens_2.sum() > 0:  # absent without a reference
         named["train/kl"] = over_roles("kl_2")
     return named
@@ -278,9 +284,11 @@ def _counts(told: Told) -> records.Metrics:
         "count/repaired": len(told.written.repaired),
         "count/episodes": len(told.played.episodes),
         "count/programs": told.programs,
+        "count/environments": len(told.table),
         "count/generated": told.made.counts["generated"],
         # the host has these as trained
         "count/trained": trained - told.masked["unpaid"] - told.masked["overlong"],
+        "count/trained_drafts": told.made.counts["trained_designer"] - told.masked["unpaid"],
         "count/refused": sum(w.reason not in ("", *pools.UNJUDGED) for w in told.due),
         "count/unchecked": sum(_unchecked(v) for v in verdicts),
         "count/waiting": len(told.pool.waiting),

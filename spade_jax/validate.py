@@ -106,6 +106,7 @@ class Verdict:
     uid: int
     environment: records.Environment | None  # None where it is refused
     finding: programs.Finding | None  # why, None where it is accepted
+    cheat_rate: float | None = None  # see examination.Outcome; None where it did not come to it
     checks: dict[str, str]  # reason -> "pass", "fail", "off", "not reached" or NOT_APPLICABLE
 
 
@@ -174,7 +175,9 @@ def examine(
             outcome = _copied(found) if copied else outcomes[found.source]
         finding = outcome if isinstance(outcome, programs.Finding) else outcome.finding
         if finding is not None:
-            verdicts.append(_refused(draft, finding, config))
+            refused = _refused(draft, finding, config)
+            rate = getattr(outcome, "cheat_rate", None)  # a finding of the text has none
+            verdicts.append(dataclasses.replace(refused, cheat_rate=rate))
         else:
             verdicts.append(_accepted(found, draft, outcome, domain, config, known, accepted))
             accepted.append(found)
@@ -278,7 +281,13 @@ def _accepted(
     ):
         if not has and marks[name] == "pass":
             marks[name] = NOT_APPLICABLE
-    return Verdict(uid=draft.uid, environment=environment, finding=None, checks=marks)
+    return Verdict(
+        uid=draft.uid,
+        environment=environment,
+        finding=None,
+        checks=marks,
+        cheat_rate=ran.cheat_rate,
+    )
 
 
 def _refused(draft: records.Draft, finding: programs.Finding, config: ValidateConfig) -> Verdict:

@@ -36,7 +36,7 @@ def pay(
         batch.lengths_NSG,
         config,
     )
-    raw_M, paid_M, penalty_M = designer_rewards(start, after, batch, config)
+    raw_M, paid_M, penalty_M, parts_M = designer_rewards(start, after, batch, config)
     skills = len(records.SKILLS)
     designer_M = credit.centre_by_skill(raw_M, batch.skill_M, paid_M, skills, config.lonely)
 
@@ -61,6 +61,7 @@ def pay(
         "designer_raw_M": raw_M,
         "designer_paid_M": paid_M,
         "designer_penalty_M": penalty_M,
+        **parts_M,
         "designer_advantage_M": designer_M * factor_2[records.DESIGNER],
         "agent_advantage_NSG": agent_NSG * factor_2[records.AGENT],
         "role_factor_2": factor_2,
@@ -73,7 +74,7 @@ def designer_rewards(
     after: curriculum.CurriculumState,
     batch: batches.Batch,
     config: credit.CreditConfig,
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+) -> tuple[jax.Array, jax.Array, jax.Array, dict[str, jax.Array]]:
     """Value the drafts that are due by the whole life of their environments.
 
     A refused draft earns its fixed reward. One whose plays were all lost to our own faults, or
@@ -85,14 +86,15 @@ def designer_rewards(
       start: curriculum before this iteration's plays.
       after: with them.
     Returns:
-      raw_M, paid_M and penalty_M.
+      raw_M, paid_M, penalty_M, and the parts of the blend by name, -1 where nobody played.
     """
     regret = curriculum.regret_of(after)
     regret_P = credit.shrink(regret) if config.estimate == "shrunk" else regret.mean_N
     started_P = start.skill_plays_Z[after.skill_P] > 0
     slow_Z = jnp.stack([after.tracker_slow_Z, start.tracker_slow_Z])
     expected_P = slow_Z[started_P.astype(jnp.int32), after.skill_P]
-    base_P = credit.designer_raw(curriculum.life(after, regret_P, expected_P), config)
+    life = curriculum.life(after, regret_P, expected_P)
+    base_P = credit.designer_raw(life, config)
     base_P = jnp.where(after.plays_P > 0, base_P, 0.0)
     fault_P = credit.fault_penalty(after.faults_P, after.plays_P + after.hinted_plays_P, config)
 
@@ -104,7 +106,12 @@ def designer_rewards(
     if config.variant == "blend":
         judged_M &= (base_P[slot_M] >= 0) | (penalty_M > 0)
     paid_M = batch.valid_M & (refused_M | judged_M)
-    return jnp.where(paid_M, raw_M, 0.0), paid_M, penalty_M
+    played_M = ~refused_M & (after.plays_P > 0)[slot_M]
+    parts_M = {
+        f"part_{name}_M": jnp.where(played_M, part_P[slot_M], -1.0)
+        for name, part_P in credit.parts(life, config).items()
+    }
+    return jnp.where(paid_M, raw_M, 0.0), paid_M, penalty_M, parts_M
 
 
 def _table_rates(batch: batches.Batch) -> dict[str, jax.Array]:

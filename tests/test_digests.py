@@ -1,5 +1,7 @@
 """A digest sees every bit and its place, and does not see the mesh."""
 
+import json
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -59,3 +61,13 @@ def test_values_are_equal_as_json_is():
         {"a": {"3": None}, "b": [1, 2.5]}
     )
     assert digests.values([1.0]) != digests.values([1]) and digests.values([float("nan")])
+
+
+def test_long_texts_and_keys_that_are_no_text_are_told_apart():
+    text = "x" * 5000
+    whole = {"column": text, "slots": [[1, {2: text}], (3, None)]}
+    assert digests.values(whole) == digests.values(json.loads(json.dumps(whole)))
+    for other in (text + "x", text[:-1] + "y", text[:-1]):
+        assert digests.values({"column": other}) != digests.values({"column": text})
+    assert digests.values([10, [2]]) != digests.values([10, [3]])
+    assert digests.values({10: 1, 9: 2}) == digests.values({"9": 2, "10": 1})

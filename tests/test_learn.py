@@ -415,3 +415,15 @@ def test_bad_settings_raise(setting):
 
 def test_default_config_is_hashable():
     assert hash(learn.LearnConfig(credit=credit.CreditConfig())) == hash(learn.LearnConfig())
+
+
+def test_divergence_may_be_measured_without_a_term_in_the_loss(base):
+    config = dataclasses.replace(CONFIG, measure_kl=True)
+    state, report = step(start(config), make(*iteration(), fresh={0: 0, 1: 0, 2: 0}), config)
+    assert "kl_2" not in base[1] and state.reference is not None
+    # The first step is taken from the starting policy itself.
+    np.testing.assert_allclose(report["kl_2"], 0.0, atol=1e-6)
+    same(base[0].params, state.params)
+    # The sampler reported -1 and less for tokens of about -ln 16: every weight lies below 1.
+    np.testing.assert_allclose(report["importance_off_2"], 1 - report["importance_2"], atol=1e-6)
+    np.testing.assert_array_equal(report["importance_capped_2"], 0.0)

@@ -317,3 +317,19 @@ def test_a_checkpoint_whose_programs_are_missing_says_so(tmp_path):
 def test_a_setting_that_cannot_work_is_refused_with_its_name(field, value):
     with pytest.raises(ValueError, match=f"pool.{field}={value}"):
         pool.PoolConfig(**{field: value})
+
+
+def test_columns_come_back_whether_little_or_much_of_them_is_in_use(tmp_path):
+    made = pool.empty(pool.PoolConfig(slots=40), archive.Archive(tmp_path / "programs.jsonl"))
+    made.win_rate_P[[3, 39]] = 0.25, 0.0  # two of forty: written alone
+    made.leak_P[:] = np.arange(40) / 40  # written whole
+    made.banned_P[7] = True
+    values = json.loads(json.dumps(pool.to_json(made)))
+    kinds = {name: type(column) for name, column in values["columns"].items()}
+    assert kinds["leak_P"] is str
+    assert kinds["win_rate_P"] is kinds["banned_P"] is kinds["number_P"] is list
+    again = pool.from_json(values, tmp_path / "programs.jsonl")
+    for name in ("number_P", "win_rate_P", "score_P", "leak_P", "banned_P", "blind_P"):
+        before, after = getattr(made, name), getattr(again, name)
+        np.testing.assert_array_equal(before, after)
+        assert before.dtype == after.dtype and after.flags.writeable

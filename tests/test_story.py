@@ -40,12 +40,19 @@ REPORT = {
     "designer_paid_M": np.array([1.0, 1.0, 0.0, 0.0]),
     "designer_raw_M": np.array([0.5, -0.5, 9.0, 0.0]),
     "designer_penalty_M": np.array([0.0, 0.25, 0.0, 0.0]),
+    **{  # the first was played, the second refused
+        f"part_{name}_M": np.array([0.5, -1.0, -1.0, -1.0])
+        for name in ("regret", "plateau", "progress", "frontier", "late_minus_early", "variance")
+    },
     "quota_Z": np.full(6, 1 / 6),
+    "win_rate_Z": np.array([0.5, 0.25, NAN, NAN, NAN, NAN]),
+    "slow_rate_Z": np.array([0.375, 0.25, 0.0, 0.0, 0.0, 0.0]),
     "tokens_2": np.array([30.0, 10.0]),
     **{
         name: np.array([0.1, 0.5])
         for name in ("entropy_2", "advantage_rms_2", "kl_2", "step_kl_2", "clipped_2",
-                     "importance_2", "logp_gap_2", "max_logp_gap_2")
+                     "importance_2", "importance_off_2", "importance_capped_2", "surprise_2",
+                     "logp_gap_2", "max_logp_gap_2")
     },
     **dict.fromkeys(
         ("loss", "policy_loss", "gradient_norm", "update_norm", "parameter_norm",
@@ -219,6 +226,38 @@ def test_a_role_without_trained_tokens_has_no_entropy():
     assert "actor/designer_entropy" not in named and named["actor/agent_entropy"] == 0.5
 
 
+def test_what_drafts_earned_is_told_by_part_and_by_its_spread():
+    named = story.metrics(told(), {})
+    # Of the drafts that are paid, 0.5 and -0.5, the first alone was played.
+    assert named["env/designer_reward_std"] == 0.5
+    assert named["env/part_plateau"] == named["env/part_late_minus_early"] == 0.5
+    refused = dict(REPORT, designer_paid_M=np.array([0.0, 1.0, 0.0, 0.0]))
+    assert "env/part_plateau" not in story.metrics(told(report=refused), {})
+
+
+def test_skills_tell_their_spread_and_their_running_means():
+    named = story.metrics(told(), {})
+    # Plain and sound: 1 0 0 1 in the first skill, 0 and -0.5 in the second, one group each.
+    first, second = "env/skill_mathematical_reasoning", "env/skill_logical_deduction"
+    assert (named[f"{first}/reward_std"], named[f"{second}/reward_std"]) == (0.5, 0.25)
+    assert named[f"{first}/zero_spread"] == 0.0
+    assert named[f"{first}/hinted_win_rate"] == 1.0 and f"{second}/hinted_win_rate" not in named
+    assert (named[f"{first}/fast"], named[f"{first}/slow"]) == (0.5, 0.375)
+    assert "env/skill_optimization/fast" not in named  # never played
+
+
+def test_the_best_scripted_player_is_told_over_the_drafts_it_played():
+    written = told().written
+    assert "env/cheat_rate" not in story.metrics(told(), {})
+    rates = [0.0, 0.5, None]  # the last did not come to it
+    tried = [
+        dataclasses.replace(v, cheat_rate=rate)
+        for v, rate in zip(written.verdicts, rates, strict=True)
+    ]
+    named = story.metrics(told(written=dataclasses.replace(written, verdicts=tried)), {})
+    assert (named["env/cheat_rate"], named["env/cheat_rate_max"]) == (0.25, 0.5)
+
+
 def test_divergence_without_a_reference_is_no_metric():
     report = {name: value for name, value in REPORT.items() if name != "kl_2"}
     assert "train/kl" not in story.metrics(told(report=report), {})
@@ -228,7 +267,7 @@ def test_an_iteration_without_designer_and_plays_is_told_too():
     nothing = rollout.Played(
         episodes=[], hint_refusals=collections.Counter(), dropped=0, leaks_N={}, transcripts=[]
     )
-    quiet = dict(REPORT, paired_N=np.zeros(4), designer_paid_M=np.zeros(3))
+    quiet = dict(REPORT, paired_N=np.zeros(4), designer_paid_M=np.zeros(4))
     empty = pool.empty(pool.PoolConfig(slots=2))
     named = story.metrics(
         told(written=story.Written(), played=nothing, report=quiet, table=[], due=[], pool=empty),

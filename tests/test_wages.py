@@ -172,3 +172,17 @@ def test_masked_long_plays_are_left_out_and_counted():
     # 1, 0, 0 vote: the long win does not
     np.testing.assert_allclose(paid["agent_advantage_NSG"][0, 0], [2 / 3, -1 / 3, -1 / 3, 0], 1e-5)
     assert paid["tokens_Q"][SHAPE.drafts : SHAPE.drafts + 4].tolist() == [1, 1, 1, 0]
+
+
+def test_parts_of_the_blend_are_told_for_drafts_that_were_played():
+    # Means 0 and then 1: mean 1/2, variance 1/4, a rise of 1 over two ages, no hinted plays.
+    state, _ = settle(plain(0, [0, 0, 0, 0]), [])
+    owing = [owed(0), owed(fixed=-1.0), owed(3)]  # played, refused, never drawn
+    _, paid = settle(plain(0, [1, 1, 1, 1]), owing, state=state, fresh={})
+    expected = {
+        "regret": 0.0, "plateau": 1.0, "progress": 10.0, "frontier": 0.0, "late_minus_early": 1.0,
+        "variance": 0.25,
+    }  # fmt: skip
+    assert {name for name in paid if name.startswith("part_")} == {f"part_{n}_M" for n in expected}
+    for name, value in expected.items():
+        np.testing.assert_allclose(paid[f"part_{name}_M"][:3], [value, -1.0, -1.0], atol=1e-5)
