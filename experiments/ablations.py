@@ -87,11 +87,18 @@ def faithful(run):
     run.design.difficulty = "medium"
 
 
+def shuffled_pool(run):
+    """No designer: every seed environment is played once before any is played again."""
+    fixed_pool(run)
+    run.pool.order = "shuffle"
+
+
 CHANGES = {
     change.__name__: change
     for change in (
-        full, fixed_pool, window_pool, no_corpus, no_memory, frozen_designer, frozen_no_memory,
-        learning_potential, solve_rate, regret_only, raw_regret, two_skills, faithful,
+        full, fixed_pool, shuffled_pool, window_pool, no_corpus, no_memory, frozen_designer,
+        frozen_no_memory, learning_potential, solve_rate, regret_only, raw_regret, two_skills,
+        faithful,
     )
 }  # fmt: skip
 

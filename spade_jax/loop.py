@@ -161,8 +161,7 @@ def iterate(progress: Progress, world: machine.Machine, config: settings.RunConf
         written = generation.write(progress, world, config, clock, answer)
         fresh += [slot for slot in written.slots + written.repaired_slots if slot >= 0]
     rng = seeds.stream(config.seed, "pool", t)
-    must = pool.unplayed(progress.pool, t, last=t + 1 == config.iterations)
-    slots = pool.draw(progress.pool, config.rollout.environments, config.pool, rng, must)
+    slots = draw(progress, config, rng)
     with clock.stage("hint"):
         hint_refusals = write_hints(slots, progress, world, config)
         hint_refusals += written.screening.hint_refusals
@@ -208,6 +207,17 @@ def iterate(progress: Progress, world: machine.Machine, config: settings.RunConf
     named |= safeguards.figures(progress.health, answer)
     notice = safeguards.notice(progress.health, config.safeguards)
     return Step(metrics=named, sample=story.sample(told, t), notice=notice)
+
+
+def draw(progress, config: settings.RunConfig, rng: np.random.Generator) -> list[int]:
+    """Choose the slots that play next."""
+    t, count = progress.iteration, config.rollout.environments
+    if config.pool.order == "shuffle":
+        return pool.shuffled(
+            progress.pool, count, t, lambda round_: seeds.stream(config.seed, "shuffle", round_)
+        )
+    must = pool.unplayed(progress.pool, t, last=t + 1 == config.iterations)
+    return pool.draw(progress.pool, count, config.pool, rng, must)
 
 
 def lay_table(slots, progress, config, rng) -> tuple[list[records.Environment], list[int]]:

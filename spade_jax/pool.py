@@ -11,8 +11,8 @@ from __future__ import annotations
 import base64
 import dataclasses
 import os
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 import numpy as np
 
@@ -27,6 +27,7 @@ class PoolConfig:
     newest_share: float = 0.5  # of the table kept for the newest generation
     memory: int = 200  # entries remembered
     temperature: float = 0.3  # of the rank-based draw: p ~ rank^(-1/temperature)
+    order: Literal["rank", "shuffle"] = "rank"  # shuffle: each of a fixed pool once, then anew
 
     def __post_init__(self):
         if not 0.0 <= self.newest_share <= 1.0:
@@ -175,6 +176,30 @@ def draw(
     chosen += [int(p) for p in rng.permutation(more)[: max(wanted - len(chosen), 0)]]
     rest = living[~np.isin(living, chosen)]
     return sorted(chosen + _by_rank(pool, rest, count - len(chosen), config.temperature, rng))
+
+
+def shuffled(
+    pool: Pool, count: int, iteration: int, rng_of: Callable[[int], np.random.Generator]
+) -> list[int]:
+    """Choose the slots that play in an iteration, each once before any plays again.
+
+    The order is a shuffle per round. Where a round ends within a table, the next one fills it with
+    slots that are not in it yet. Source: the static pool of SPADE's public implementation.
+
+    Args:
+      rng_of: number of the round -> its random stream; the choice depends on nothing else.
+    """
+    living = alive(pool)
+    count = min(count, len(living))
+    order = living[:0]
+    rounds = 0
+    while count and len(order) < (iteration + 1) * count:
+        begun = order[len(order) - len(order) % count :]
+        more = rng_of(rounds).permutation(living)
+        held = np.isin(more, begun)
+        order = np.concatenate([order, more[~held], more[held]])
+        rounds += 1
+    return sorted(order[iteration * count : (iteration + 1) * count].tolist())
 
 
 def unplayed(pool: Pool, iteration: int, last: bool) -> list[int]:

@@ -16,6 +16,7 @@ ROOMS = {
     "evaluate": 9,
     "corpus": 10,
     "screen": 11,
+    "shuffle": 12,
 }
 
 

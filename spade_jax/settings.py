@@ -175,6 +175,11 @@ class RunConfig:
                 f"pool_folder={self.pool_folder!r} with mode={self.mode!r}: only a fixed pool is "
                 "read from a directory. Set mode='fixed_pool', or leave pool_folder empty."
             )
+        if self.pool.order == "shuffle" and self.mode != "fixed_pool":
+            raise ValueError(
+                f"pool.order='shuffle' with mode={self.mode!r}: new environments would wait for a "
+                "round to end. Set mode='fixed_pool', or pool.order='rank'."
+            )
         if self.window.on and self.mode != "fixed_pool":
             raise ValueError(
                 f"window.on with mode={self.mode!r}: levels belong to seed environments. Set "

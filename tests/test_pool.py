@@ -333,3 +333,29 @@ def test_columns_come_back_whether_little_or_much_of_them_is_in_use(tmp_path):
         before, after = getattr(made, name), getattr(again, name)
         np.testing.assert_array_equal(before, after)
         assert before.dtype == after.dtype and after.flags.writeable
+
+
+@pytest.mark.parametrize(("slots", "count"), [(10, 4), (12, 4), (5, 5), (3, 8)])
+def test_a_shuffled_pool_plays_each_slot_once_before_any_again(slots, count):
+    config = pool.PoolConfig(slots=slots + 2)  # two stay free
+    made = pool.empty(config)
+    pool.admit(made, [fakes.environment(n) for n in range(slots)], config)
+
+    def table(iteration, seed=0):
+        return pool.shuffled(made, count, iteration, lambda r: np.random.default_rng([seed, r]))
+
+    played = [table(t) for t in range(15)]
+    assert all(len(set(row)) == min(count, slots) and max(row) < slots for row in played)
+    times = collections.Counter()
+    for row in played:
+        times.update(row)
+        # after any number of tables no slot is more than one play ahead of another
+        assert max(times.values()) - min(times[slot] for slot in range(slots)) <= 1
+    assert table(7) == played[7]  # it depends on the iteration alone
+    if count < slots:
+        assert [table(t, seed=1) for t in range(15)] != played
+
+
+def test_an_empty_pool_is_shuffled_to_nothing():
+    made = pool.empty(pool.PoolConfig(slots=2))
+    assert pool.shuffled(made, 4, 3, np.random.default_rng) == []

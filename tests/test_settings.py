@@ -71,3 +71,10 @@ def test_an_address_of_a_fleet_names_host_and_port(address):
     with pytest.raises(ValueError, match="sandbox.fleet=.*HOST:PORT"):
         settings.SandboxConfig(fleet=address)
     assert settings.SandboxConfig(fleet="head:6379").fleet == "head:6379"
+
+
+def test_only_a_fixed_pool_is_shuffled():
+    shuffled = settings.pool.PoolConfig(order="shuffle")
+    settings.RunConfig(mode="fixed_pool", pool=shuffled)
+    with pytest.raises(ValueError, match="pool.order='shuffle'"):
+        settings.RunConfig(pool=shuffled)

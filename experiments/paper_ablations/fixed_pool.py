@@ -15,4 +15,4 @@ from experiments import ablations, paper
 
 def get_config(arg: str = "30b_a3b"):
     """Build the configuration for the size `arg`, a key of `paper.MODELS`."""
-    return ablations.apply(paper.games(arg or "30b_a3b"), "fixed_pool")
+    return ablations.apply(paper.games(arg or "30b_a3b"), "shuffled_pool")
