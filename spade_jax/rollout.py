@@ -71,11 +71,12 @@ class World:
     open: Callable[[records.Environment, int], Any]  # (environment, seed) -> sandbox session
     generate: Callable[[list, list], list[records.Reply]]  # (prompts, seeds) -> replies
     start: Callable[..., tuple[int, ...]]  # as `machine.Machine.start_play`: a whole prompt
-    extend: Callable[[str], tuple[int, ...]]  # observation -> ids appended after a reply
+    extend: Callable[[str, str], tuple[int, ...]]  # (observation, role) -> ids after a reply
     text_of: Callable[[records.Reply], str]
     action_of: Callable[[str], str]
     show_hint: Callable[..., Any]  # (environment, program's hint, solution) -> `hint.Verdict`
     malformed: Callable[[str], bool] = lambda action: False  # a tool call that cannot be read
+    role_of: Callable[[str], str] = lambda action: "user"  # who answers an action
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -369,7 +370,7 @@ def _advance(p: _Play, outcome, world: World, config: RolloutConfig) -> None:
         p.exchanges.append((p.replies[-1], observation))
         p.prompt_ids = p.pending_ids = tuple(world.start(*p.opening, p.exchanges))
     else:
-        p.pending_ids = tuple(world.extend(observation))
+        p.pending_ids = tuple(world.extend(observation, world.role_of(p.turns[-1].action)))
         p.prompt_ids = p.prompt_ids + p.turns[-1].reply.ids + p.pending_ids
 
 

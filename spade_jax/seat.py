@@ -68,6 +68,7 @@ class Player:
         self._said: list[str] = []  # every reply
         self._seen: list[str] = []  # every observation behind the first
         machine.check_history(config.rollout, self._chat)
+        self._answers = "user"  # the message role of the next observation
 
     def act(self, observation: str, tools: list | None = None) -> tuple[str, str | None]:
         """Answer an observation; the first one comes with the tools.
@@ -86,7 +87,7 @@ class Player:
             messages = domain.continued(self._opening[0], exchanges)
             self._ids = tuple(self._chat.start(records.AGENT, messages, self._opening[1]))
         else:
-            self._ids += tuple(self._chat.extend(observation))
+            self._ids += tuple(self._chat.extend(observation, self._answers))
         limits = self._config.rollout
         if len(self._ids) + limits.max_tokens > self._room:
             return self._no_room(self._ids, limits.max_tokens), None
@@ -96,7 +97,9 @@ class Player:
         self._said.append(text)
         if not reply.stopped:
             return f"{text} (cut after rollout.max_tokens={limits.max_tokens})", None
-        return text, self._domain.action(text)
+        action = self._domain.action(text)
+        self._answers = machine.role_of(self._domain, self._chat, action)
+        return text, action
 
     def hint(self, source: str) -> tuple[str | None, str]:
         """Write a hint from a program's source; the gate does not know the instance's answer.

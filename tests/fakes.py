@@ -215,7 +215,7 @@ def world(sandbox: Sandbox, policy: Policy, **changes: Any) -> rollout.World:
         open=sandbox.open,
         generate=policy.generate,
         start=start,
-        extend=lambda observation: encode(f"{observation}>"),
+        extend=lambda observation, role: encode(f"{observation}>"),
         text_of=text_of,
         action_of=lambda text: text,
         show_hint=functools.partial(machine.show_hint, config=hint.HintConfig()),

@@ -89,6 +89,22 @@ def test_what_tries_no_call_or_is_read_in_part_is_not_malformed(reply):
     assert not tool_use.malformed(reply)
 
 
+@pytest.mark.parametrize(
+    ("action", "calls"),
+    [
+        (f"<tool_call>{CALL}</tool_call>", True),
+        (f"<tool_call>{{</tool_call><tool_call>{CALL}</tool_call>", True),
+        ("<tool_call>{</tool_call>", False),  # the answer is a word about the format
+        (f"<tool_call>{CALL}</tool_call><answer>done</answer>", False),
+        (f"<think><tool_call>{CALL}</tool_call></think>done", False),
+        ("done", False),
+    ],
+)
+def test_tools_answer_what_calls_them(action, calls):
+    assert tool_use.DOMAIN.calls_tools(action) is calls
+    assert not games.DOMAIN.calls_tools(action)
+
+
 def test_boxes_are_read_in_linear_time():
     assert games.boxed("\\boxed{" * 20_000) is None
 

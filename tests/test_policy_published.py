@@ -10,7 +10,7 @@ import pytest
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from spade_jax import machine, records, settings
+from spade_jax import domains, machine, records, settings
 from spade_jax.policy import load, published, template, tensors
 
 HF_TINY = pathlib.Path(__file__).parent / "data" / "hf_tiny"
@@ -80,6 +80,30 @@ def test_later_prompts_start_with_earlier_ones_and_equal_the_whole_rendering(sou
         assert prompt == chat.start(records.AGENT, messages)
     assert chat.extend("x", close=True) == (2, *chat.extend("x"))
     assert chat.refusal == ""
+
+
+def test_what_tools_say_has_its_own_role_where_the_template_has_one(tmp_path):
+    chat = speech(tmp_path)
+    assert chat.answers_as_tool
+    asked = [{"role": "user", "content": "q"}]
+    grown = chat.start(records.AGENT, asked) + chat.reply("r") + chat.extend("found 3", "tool")
+    asked += [{"role": "assistant", "content": "r"}, {"role": "tool", "content": "found 3"}]
+    assert grown == chat.start(records.AGENT, asked)
+    assert grown != chat.start(records.AGENT, [*asked[:2], {"role": "user", "content": "found 3"}])
+    loop = "{%- for message in messages %}"
+    refusing = "{% if message.role == 'tool' %}{{ raise_exception('none') }}{% endif %}"
+    dropping = "{% if message.role == 'tool' %}{% continue %}{% endif %}"
+    for number, extra in enumerate((refusing, dropping)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        chat = speech(folder, CHATML.replace(loop, loop + extra))
+        assert not chat.answers_as_tool and chat.refusal == ""
+        assert machine.role_of(domains.get("tool_use"), chat, CALL) == "user"
+        with pytest.raises(template.ChatError, match="no message role for what tools say"):
+            chat.extend("found 3", "tool")
+
+
+CALL = '<tool_call>{"name": "f", "arguments": {}}</tool_call>'
 
 
 def test_contents_cannot_write_special_tokens_or_template_code(tmp_path):

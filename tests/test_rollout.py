@@ -82,6 +82,19 @@ def test_turns_say_whether_their_call_can_be_read_in_both_arms():
         assert [turn.malformed for turn in episode.turns] == [True, False]
 
 
+def test_an_observation_is_shown_in_the_role_that_answers_the_action():
+    asked = []
+
+    def extend(observation, role):
+        asked.append((observation, role))
+        return fakes.encode(f"{observation}>")
+
+    rule = by_seed(["4", "5", "3", "3", "3"])
+    play(rule, extend=extend, role_of=lambda action: "tool" if action == "5" else "user")
+    assert asked[:2] == [("Not 4.", "user"), ("Not 5.", "tool")]
+    assert asked[2:] == [("Not ?.", "user")] * 2  # their second and last turn
+
+
 def test_a_reply_without_end_token_truncates_in_both_arms_and_steps_nothing():
     played, sandbox, _ = play(lambda prompt, seed: "3...")
     assert len(played.episodes) == 5 and sandbox.steps() == []

@@ -34,6 +34,7 @@ class Domain:
     uses_tools: bool  # the agent sees tool schemas
     designers: Mapping[str, str]  # prompt family -> template of the designer's message
     malformed: Callable[[str], bool] = lambda action: False  # a tool call that cannot be read
+    calls_tools: Callable[[str], bool] = lambda action: False  # what answers it is a tool's result
     designer_system: str = ""
     agent: str = "{observation}"  # template of the first message of a play
     agent_system: str = ""

@@ -94,9 +94,13 @@ def malformed(action: str) -> bool:
     Source: SPADE's public implementation, where such a reply may be left out of the loss.
     """
     acted = action.rsplit("</think>", 1)[-1]
-    if _OPEN not in acted or _ANSWER.search(acted):
-        return False
-    return not parse_calls(acted).calls
+    return _OPEN in acted and not _ANSWER.search(acted) and not parse_calls(acted).calls
+
+
+def calls_tools(action: str) -> bool:
+    """Tell whether an action calls tools, so that their results answer it and not the user."""
+    acted = action.rsplit("</think>", 1)[-1]
+    return not _ANSWER.search(acted) and bool(parse_calls(acted).calls)
 
 
 def call_values(reply: str) -> list[str]:
@@ -183,6 +187,7 @@ DOMAIN = domain.Domain(
     cheat_turns=25,
     uses_tools=True,
     malformed=malformed,
+    calls_tools=calls_tools,
     designers={"tool_use": domain.text("tool_use_designer")},
     designer_system=domain.text("tool_use_designer_system"),
     agent=domain.text("tool_use_agent"),

@@ -59,6 +59,8 @@ class Chat:
         """Write what the policy should have sampled after a prompt: for supervised training."""
         return (*self._words.encode(text), self._words.end_id)
 
+    answers_as_tool = True  # there is a message role for what tools say
+
     def extend(self, observation: str, role: str = "user", close: bool = False) -> tuple[int, ...]:
         """Write what follows a sampled reply, up to and with the assistant's next header.
 

@@ -53,6 +53,8 @@ class TemplateChat:
         self.end_ids = self._ends()  # each ends a reply
         self.refusal = self._instability()  # why `extend` is refused; empty where it is not
         self.rendering = self._difference()  # why prompts cannot be written anew; empty if they can
+        self._after_tool = self._tool_message()
+        self.answers_as_tool = bool(self._after_tool)  # a role for what tools say, and it is stable
 
     def start(
         self,
@@ -88,7 +90,9 @@ class TemplateChat:
         """
         if self.refusal:
             raise ChatError(self.refusal)
-        pieces = self._after if role == "user" else self._behind_reply(role)
+        pieces = self._after_tool if role == "tool" else self._after
+        if not pieces:
+            raise ChatError("the chat template has no message role for what tools say; use 'user'.")
         text = observation.strip() if self._strips else observation
         filled = [(part, True) if known else (text, False) for part, known in pieces]
         ids = self._words.encode_pieces(filled)
@@ -163,13 +167,21 @@ class TemplateChat:
             raise ChatError("the chat template puts no token behind a reply, so none could end it.")
         return tuple(dict.fromkeys((*first, *self._words.end_ids)))
 
-    def _instability(self) -> str:
+    def _tool_message(self) -> Pieces:
+        """What stands between a reply and the next one where a tool answers; empty if it cannot."""
+        try:
+            pieces = [] if self._instability("tool") else self._behind_reply("tool")
+        except ChatError:
+            return []
+        return pieces if any(not known for _, known in pieces) else []  # some drop what they ignore
+
+    def _instability(self, role: str = "user") -> str:
         """Try three turns, with plain and with thinking replies; give the reason for a refusal."""
         for kind, reply in (("", "r"), (" with thinking", "<think>\nt\n</think>\n\nr")):
             turns = [_message("user", "q1")]
             prompt = self._render(turns)
             for number in range(2):
-                turns += [_message("assistant", reply), _message("user", f"q{number + 2}")]
+                turns += [_message("assistant", reply), _message(role, f"q{number + 2}")]
                 longer = self._rendered_openly(turns)
                 grown = _text(prompt) + reply
                 if not longer.startswith(grown):
