@@ -79,6 +79,7 @@ def _shared(size: str):
     run.design.skills = "rotation"
     run.design.difficulty = "medium"  # one word for all prompts, as in the released launchers
     run.pool.slots = 96  # four generations; the released code keeps one
+    run.pool.newest_share = 1.0  # a generation is played whole, k times, before the next
     run.pool.memory = 200
     run.hint.source = "policy"
     run.hint.max_words = 100

@@ -24,7 +24,7 @@ UNJUDGED = ("infra", "unplaced")  # reasons of waiting drafts that nobody refuse
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PoolConfig:
     slots: int = 128  # P, environments alive at once
-    newest_share: float = 0.5  # of the table kept for the newest generation
+    newest_share: float = 0.5  # of the table for the newest generation; 0 lets it compete by score
     memory: int = 200  # entries remembered
     temperature: float = 0.3  # of the rank-based draw: p ~ rank^(-1/temperature)
     order: Literal["rank", "shuffle"] = "rank"  # shuffle: each of a fixed pool once, then anew
@@ -157,9 +157,9 @@ def draw(
     """Choose the slots that play next, without replacement: a share of the newest, then by rank.
 
     Slots that `must` play come first and count towards the share; see `unplayed`. The share is
-    drawn evenly from the newest generation. The rest is drawn from all others by prioritised level
+    drawn evenly from the newest generation. The rest is drawn from older ones by prioritised level
     replay (arXiv:2010.03934): probability ~ rank^(-1/T) of the score that the curriculum gave.
-    Retired slots play only where the others do not fill the table.
+    More of the newest generation, and then retired slots, play only where older ones are too few.
 
     Returns:
       the slots in rising order, `count` of them or as many as are alive.
@@ -175,6 +175,9 @@ def draw(
     more = fresh[~np.isin(fresh, chosen)]
     chosen += [int(p) for p in rng.permutation(more)[: max(wanted - len(chosen), 0)]]
     rest = living[~np.isin(living, chosen)]
+    older = rest[pool.generation_P[rest] != generation_N.max()]
+    if config.newest_share and (~pool.retired_P[older]).sum() >= count - len(chosen):
+        rest = older
     return sorted(chosen + _by_rank(pool, rest, count - len(chosen), config.temperature, rng))
 
 

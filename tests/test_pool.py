@@ -115,6 +115,21 @@ def test_the_newest_share_is_drawn_evenly_though_the_table_could_hold_them_all()
     assert all(150 < counts[p] < 250 for p in range(8, 16))
 
 
+def test_the_newest_take_no_more_than_their_share_while_older_ones_fill_the_rest():
+    config = pool.PoolConfig(slots=16, newest_share=0.5)
+    made = pool.empty(config)
+    pool.admit(made, [fakes.environment(n) for n in range(6)], config)
+    made.score_P[:6] = 0.1  # played, and worth little; whoever nobody played scores 1
+    pool.admit(made, [fakes.environment(n, generation=1) for n in range(6, 14)], config)
+    for seed in range(20):
+        drawn = pool.draw(made, 8, config, np.random.default_rng(seed))
+        assert sum(slot >= 6 for slot in drawn) == 4
+    # three older ones are left: they do not fill four places, so that all others compete
+    made.retired_P[:3] = True
+    drawn = pool.draw(made, 8, config, np.random.default_rng(0))
+    assert len(drawn) == 8 and not set(drawn) & {0, 1, 2}
+
+
 def test_without_a_newest_share_the_best_scores_play():
     config = pool.PoolConfig(slots=16, newest_share=0.0, temperature=0.01)
     scores = [float(p % 4 == 0) * (p + 1) for p in range(16)]
