@@ -101,7 +101,7 @@ class Machine:
             action_of=self.domain.action,
             show_hint=functools.partial(show_hint, config=self.config.hint),
             malformed=self.domain.malformed,
-            role_of=functools.partial(role_of, self.domain, self.chat),
+            role_of=functools.partial(domain.role_of, self.domain, self.chat.answers_as_tool),
         )
 
     def generate_together(
@@ -296,11 +296,6 @@ def show_hint(
         return verdict
     actions = [setting.wrap(content) for content in hint.tries(verdict.hint)]
     return dataclasses.replace(verdict, tries=tuple(dict.fromkeys(actions)))
-
-
-def role_of(setting: domain.Domain, rendering: Chat, action: str) -> str:
-    """Say as what the answer to an action is shown: "tool" where it calls tools, else "user"."""
-    return "tool" if rendering.answers_as_tool and setting.calls_tools(action) else "user"
 
 
 def load_policy(

@@ -334,9 +334,8 @@ def _take_turn(live, turn: int, hosts, world: World, config: RolloutConfig) -> N
 
 def _overflow(p: _Play, turn: int, config: RolloutConfig) -> None:
     """End a play whose next reply might not fit; one that never had a turn says nothing."""
-    p.live = False
-    if turn:
-        p.truncated = True
+    p.live, p.truncated = False, turn > 0
+    if p.truncated:
         return
     p.fault = "too_long"
     p.detail = (

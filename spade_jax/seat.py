@@ -98,7 +98,7 @@ class Player:
         if not reply.stopped:
             return f"{text} (cut after rollout.max_tokens={limits.max_tokens})", None
         action = self._domain.action(text)
-        self._answers = machine.role_of(self._domain, self._chat, action)
+        self._answers = domain.role_of(self._domain, self._chat.answers_as_tool, action)
         return text, action
 
     def hint(self, source: str) -> tuple[str | None, str]:

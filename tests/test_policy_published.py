@@ -11,6 +11,7 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from spade_jax import domains, machine, records, settings
+from spade_jax.domains import domain
 from spade_jax.policy import load, published, template, tensors
 
 HF_TINY = pathlib.Path(__file__).parent / "data" / "hf_tiny"
@@ -98,9 +99,10 @@ def test_what_tools_say_has_its_own_role_where_the_template_has_one(tmp_path):
         folder.mkdir()
         chat = speech(folder, CHATML.replace(loop, loop + extra))
         assert not chat.answers_as_tool and chat.refusal == ""
-        assert machine.role_of(domains.get("tool_use"), chat, CALL) == "user"
+        assert domain.role_of(domains.get("tool_use"), chat.answers_as_tool, CALL) == "user"
         with pytest.raises(template.ChatError, match="no message role for what tools say"):
             chat.extend("found 3", "tool")
+    assert domain.role_of(domains.get("tool_use"), True, CALL) == "tool"
 
 
 CALL = '<tool_call>{"name": "f", "arguments": {}}</tool_call>'

@@ -119,6 +119,11 @@ def continued(
     return messages
 
 
+def role_of(domain: Domain, tools_speak: bool, action: str) -> str:
+    """Name the role of the message that answers an action: "tool" where tools do and may speak."""
+    return "tool" if tools_speak and domain.calls_tools(action) else "user"
+
+
 def hint_messages(domain: Domain, source: str) -> list[dict[str, str]]:
     """Write the prompt that asks for a hint, from the program's source alone."""
     return _messages(domain.hint_system, fill(domain.hint, source=source))
