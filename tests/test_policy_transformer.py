@@ -182,13 +182,13 @@ def test_chunked_logps_equal_the_whole_softmax_with_gradients(tied):
         return taken, -jnp.sum(jnp.exp(logps) * logps, -1)
 
     for one, other in zip(chunked(params), whole(params), strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-6)
+        np.testing.assert_allclose(one, other, atol=1e-6, rtol=1e-6)
     gradients = [
         jax.jit(jax.grad(lambda p, f=f: sum(map(jnp.sum, f(p)))))(params) for f in (chunked, whole)
     ]
     scales = jax.tree.map(lambda x: jnp.max(jnp.abs(x)), gradients[1])
     jax.tree.map(
-        lambda a, b, scale: np.testing.assert_allclose(a / scale, b / scale, atol=1e-6),
+        lambda a, b, scale: np.testing.assert_allclose(a / scale, b / scale, atol=2e-6),
         *gradients,
         scales,
     )

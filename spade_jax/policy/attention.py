@@ -24,7 +24,7 @@ from jax.experimental.pallas.ops.tpu.splash_attention import (
 )
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 
-from spade_jax.policy import rules
+from spade_jax.policy import matmul, rules
 
 KINDS = ("blockwise", "splash")
 Kind = Literal["blockwise", "splash"]
@@ -50,13 +50,11 @@ def attend(
     """
     rows, queries, heads, channels = q_BTHC.shape
     q_BTKGC = q_BTHC.reshape(rows, queries, k_BSKC.shape[2], -1, channels)
-    scores_BKGTS = jnp.einsum(
-        "BTKGC,BSKC->BKGTS", q_BTKGC, k_BSKC, preferred_element_type=jnp.float32
-    )
+    scores_BKGTS = matmul.einsum("BTKGC,BSKC->BKGTS", q_BTKGC, k_BSKC, out="float32")
     scores_BKGTS = cap(scores_BKGTS * channels**-0.5, softcap)
     scores_BKGTS = jnp.where(mask_BTS[:, None, None], scores_BKGTS, _MASKED)
     weights_BKGTS = jax.nn.softmax(scores_BKGTS, axis=-1).astype(v_BSKC.dtype)
-    return jnp.einsum("BKGTS,BSKC->BTKGC", weights_BKGTS, v_BSKC).reshape(q_BTHC.shape)
+    return matmul.einsum("BKGTS,BSKC->BTKGC", weights_BKGTS, v_BSKC).reshape(q_BTHC.shape)
 
 
 def cap(scores: jax.Array, limit: float) -> jax.Array:
@@ -129,7 +127,7 @@ def _put(x, part, start):
 
 def _scores(q_BTKGC, k_BSKC, softcap: float) -> jax.Array:
     """Scores [B, T, K, G, S] in float32."""
-    scores = jnp.einsum("BTKGC,BSKC->BTKGS", q_BTKGC, k_BSKC, preferred_element_type=jnp.float32)
+    scores = matmul.einsum("BTKGC,BSKC->BTKGS", q_BTKGC, k_BSKC, out="float32")
     return cap(scores * q_BTKGC.shape[-1] ** -0.5, softcap)
 
 
@@ -152,10 +150,8 @@ def _pairs_forward(softcap, block, q, k, v, segments, reach):
         weights = jnp.exp(scores - now[..., None])
         # Where nothing was seen yet the maximum is _MASKED and this factor wipes what was added.
         fade = jnp.exp(before - now)
-        added = jnp.einsum(
-            "BTKGS,BSKC->BTKGC", weights.astype(v.dtype), _cut(v, s, block),
-            preferred_element_type=jnp.float32,
-        )  # fmt: skip
+        weights_v = weights.astype(v.dtype)
+        added = matmul.einsum("BTKGS,BSKC->BTKGC", weights_v, _cut(v, s, block), out="float32")
         out = _put(out, _cut(out, t, block) * fade[..., None] + added, t)
         total = _put(total, _cut(total, t, block) * fade + weights.sum(-1), t)
         return (out, _put(top, now, t), total), None
@@ -181,13 +177,9 @@ def _pairs_backward(softcap, block, kept, d_out):
         mask = _seen(_cut(segments, t, block), _cut(segments, s, block), t, s, reach)
         scores = jnp.where(mask[:, :, None, None], scores, _MASKED)
         weights = jnp.exp(scores - _cut(log_total, t, block)[..., None])
-        more_v = jnp.einsum(
-            "BTKGS,BTKGC->BSKC", weights.astype(v.dtype), pulled,
-            preferred_element_type=jnp.float32,
-        )  # fmt: skip
-        d_weights = jnp.einsum(
-            "BTKGC,BSKC->BTKGS", pulled, values, preferred_element_type=jnp.float32
-        )
+        weights_v = weights.astype(v.dtype)
+        more_v = matmul.einsum("BTKGS,BTKGC->BSKC", weights_v, pulled, out="float32")
+        d_weights = matmul.einsum("BTKGC,BSKC->BTKGS", pulled, values, out="float32")
         more_q, more_k = pull(weights * (d_weights - _cut(delta, t, block)[..., None]))
         d_q = _put(d_q, _cut(d_q, t, block) + more_q, t)
         d_k = _put(d_k, _cut(d_k, s, block) + more_k, s)

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from spade_jax.policy import moe, rotary, sizes
+from spade_jax.policy import matmul, moe, rotary, sizes
 
 Draw = Callable[[tuple[int, ...]], jax.Array]  # shape -> standard normals
 
@@ -81,9 +81,9 @@ class Attention(nnx.Module):
 
     def project(self, x_BTD):
         dtype = x_BTD.dtype
-        q_BTHC = jnp.einsum("BTD,DHC->BTHC", x_BTD, self.q_DHC[...].astype(dtype))
-        k_BTKC = jnp.einsum("BTD,DKC->BTKC", x_BTD, self.k_DKC[...].astype(dtype))
-        v_BTKC = jnp.einsum("BTD,DKC->BTKC", x_BTD, self.v_DKC[...].astype(dtype))
+        q_BTHC = matmul.einsum("BTD,DHC->BTHC", x_BTD, self.q_DHC[...])
+        k_BTKC = matmul.einsum("BTD,DKC->BTKC", x_BTD, self.k_DKC[...])
+        v_BTKC = matmul.einsum("BTD,DKC->BTKC", x_BTD, self.v_DKC[...])
         if self.config.attention_bias:
             q_BTHC = q_BTHC + self.q_bias_HC[...].astype(dtype)
             k_BTKC = k_BTKC + self.k_bias_KC[...].astype(dtype)
@@ -94,8 +94,7 @@ class Attention(nnx.Module):
         return (q_BTHC if gain == 1.0 else q_BTHC * jnp.asarray(gain, dtype)), k_BTKC, v_BTKC
 
     def output(self, attended_BTHC):
-        o_HCD = self.o_HCD[...].astype(attended_BTHC.dtype)
-        return jnp.einsum("BTHC,HCD->BTD", attended_BTHC, o_HCD)
+        return matmul.einsum("BTHC,HCD->BTD", attended_BTHC, self.o_HCD[...])
 
 
 class Gated(nnx.Module):
@@ -109,10 +108,10 @@ class Gated(nnx.Module):
         self.down_FD = _matrix(config, draw, (mlp_width, width), mlp_width * 2 * config.layers)
 
     def __call__(self, x_BTD):
-        dtype = x_BTD.dtype
-        gate_BTF = moe.activation(self.config)(x_BTD @ self.gate_DF[...].astype(dtype))
-        up_BTF = x_BTD @ self.up_DF[...].astype(dtype)
-        return (gate_BTF * up_BTF) @ self.down_FD[...].astype(dtype)
+        gate_BTF = matmul.einsum("BTD,DF->BTF", x_BTD, self.gate_DF[...])
+        up_BTF = matmul.einsum("BTD,DF->BTF", x_BTD, self.up_DF[...])
+        fed_BTF = moe.activation(self.config)(gate_BTF) * up_BTF
+        return matmul.einsum("BTF,FD->BTD", fed_BTF, self.down_FD[...])
 
 
 class Experts(nnx.Module):

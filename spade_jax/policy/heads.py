@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from spade_jax import records
-from spade_jax.policy import attention, layout, logps, transformer
+from spade_jax.policy import attention, layout, logps, matmul, transformer
 
 
 def logits(
@@ -93,29 +93,22 @@ def _shared(params: dict, config: transformer.ModelConfig, hidden: jax.Array) ->
         matrix, axes = params["embed"], "...D,VD->...V"
     else:
         matrix, axes = params["head"]["output_DV"], "...D,DV->...V"
-    return jnp.einsum(axes, hidden, matrix.astype(hidden.dtype), preferred_element_type=jnp.float32)
+    return matmul.einsum(axes, hidden, matrix, out="float32")
 
 
 def _separate(head: dict, hidden: jax.Array, roles: jax.Array) -> jax.Array:
     """Logits of each role's own projection, as one product over roles and width: twice the work of
     one head, but no gathered matrices, and zeros keep each role's gradient out of the other."""
     per_role = hidden[..., None, :] * _one_hot(hidden, roles)[..., None]
-    matrix_ADV = head["roles_ADV"].astype(hidden.dtype)
-    return jnp.einsum("...AD,ADV->...V", per_role, matrix_ADV, preferred_element_type=jnp.float32)
+    return matmul.einsum("...AD,ADV->...V", per_role, head["roles_ADV"], out="float32")
 
 
 def _lowrank(head: dict, hidden: jax.Array, roles: jax.Array) -> jax.Array:
     """Change of the logits per role. Multiplying by a one-hot role, and not gathering matrices,
     keeps the other role's gradient exactly zero and the memory independent of the row count."""
-    dtype = hidden.dtype
-    low = jnp.einsum("...D,ADR->...AR", hidden, head["lowrank_in"].astype(dtype))
+    low = matmul.einsum("...D,ADR->...AR", hidden, head["lowrank_in"])
     low = low * _one_hot(hidden, roles)[..., None]
-    return jnp.einsum(
-        "...AR,ARV->...V",
-        low,
-        head["lowrank_out"].astype(dtype),
-        preferred_element_type=jnp.float32,
-    )
+    return matmul.einsum("...AR,ARV->...V", low, head["lowrank_out"], out="float32")
 
 
 def _one_hot(hidden: jax.Array, roles: jax.Array) -> jax.Array:

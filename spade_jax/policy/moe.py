@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental.pallas.ops.tpu.megablox.gmm import tgmm  # the package's `gmm` hides it
 
-from spade_jax.policy import layout, rules, sizes
+from spade_jax.policy import layout, matmul, rules, sizes
 
 # Words of the axes of gate_XDF, up_XDF and down_XFD.
 WORDS = (("experts", "embed", "mlp"), ("experts", "embed", "mlp"), ("experts", "mlp", "embed"))
@@ -35,7 +35,7 @@ def route(
         experts_NK (K = `experts_per_token` here), and their float32 weights_NK: the softmax over
         all experts at the chosen ones, divided by its sum where `norm_expert_weights`.
     """
-    scores_NX = (x_ND @ router_DX.astype(x_ND.dtype)).astype(jnp.float32)
+    scores_NX = matmul.einsum("ND,DX->NX", x_ND, router_DX).astype(jnp.float32)
     shares_NX = jax.nn.softmax(scores_NX, axis=-1)
     weights_NK, experts_NK = jax.lax.top_k(shares_NX, config.experts_per_token)
     if config.norm_expert_weights:
