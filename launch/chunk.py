@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from launch import abstract, chips, cost, hlo, roofline
 from spade_jax import machine, settings
-from spade_jax.policy import cache, decode, draw, layout, sharding, transformer
+from spade_jax.policy import cache, decode, draw, layout, matmul, sharding, transformer
 
 STEPS = 32  # of a chunk, as `sampler.Sampler` has it
 
@@ -161,7 +161,9 @@ def arguments(
 def lower(model: transformer.ModelConfig, given: tuple[Any, ...]) -> jax.stages.Lowered:
     """Trace the decode program for described devices."""
     weights, *rest = given
-    return decode.advance.lower(weights, model, *rest, steps=STEPS, truncated=False)
+    (device, *_) = jax.tree.leaves(weights)[0].sharding.device_set
+    with matmul.compiled_for(device.platform):
+        return decode.advance.lower(weights, model, *rest, steps=STEPS, truncated=False)
 
 
 def _stacked(model, mesh) -> Any:
