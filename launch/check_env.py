@@ -1,6 +1,7 @@
 """Door: the verdict on environment files, check by check.
 
     python -m launch.check_env FILE_OR_FOLDER... [--json] [--setting=auto|compact|games|tool_use]
+        [--packages=reasoning-gym,...] [--off=degenerate,...] [--max_turns=N]
 
 Every file is run in the sandbox. Exit code 0 only if all are accepted, 1 if any is refused, 2 if
 nothing could be judged.
@@ -17,7 +18,7 @@ from absl import app, flags
 
 from sandbox import crew as crew_lib
 from sandbox import records as sandbox_records
-from spade_jax import domains, programs, records, seed_files, validate
+from spade_jax import domains, lent, programs, records, seed_files, validate
 
 SETTINGS = ("auto", *domains.DOMAINS)
 LISTED_IN_FULL = 3  # files up to which every check is listed for people
@@ -50,9 +51,13 @@ def expand(paths: Sequence[str]) -> list[pathlib.Path]:
 
 
 def check(
-    files: Sequence[pathlib.Path], setting: str, crew: crew_lib.Crew
+    files: Sequence[pathlib.Path],
+    setting: str,
+    crew: crew_lib.Crew,
+    config: validate.ValidateConfig | None = None,
 ) -> list[validate.Verdict]:
     """Judge files, in their order; copies among the files of one setting count as duplicates."""
+    config = config or validate.ValidateConfig()
     drafts = [_draft(path, i) for i, path in enumerate(files)]
     by_setting: dict[str, list[records.Draft]] = {}
     for draft in drafts:
@@ -60,7 +65,6 @@ def check(
         by_setting.setdefault(name, []).append(draft)
     verdicts = {}
     for name, members in by_setting.items():
-        config = validate.ValidateConfig()
         for verdict in validate.examine(members, crew, domains.get(name), config):
             verdicts[verdict.uid] = verdict
     return [verdicts[i] for i in range(len(files))]
@@ -131,9 +135,15 @@ def main(argv: list[str]) -> int:
     tier = "subprocess" if flags.FLAGS.unsafe_subprocess else "gvisor"
     try:
         files = expand(argv[1:])
-        with crew_lib.Crew(crew_lib.CrewConfig(tier=tier)) as crew:
-            verdicts = check(files, flags.FLAGS.setting, crew)
-    except (FileNotFoundError, PermissionError) as error:
+        lends = lent.lending(crew_lib.CrewConfig(tier=tier), flags.FLAGS.packages)
+        config = validate.ValidateConfig(
+            off=tuple(flags.FLAGS.off),
+            more_imports=tuple(lent.brought(flags.FLAGS.packages)),
+            max_turns=flags.FLAGS.max_turns,
+        )
+        with crew_lib.Crew(lends) as crew:
+            verdicts = check(files, flags.FLAGS.setting, crew, config)
+    except (FileNotFoundError, PermissionError, ValueError) as error:
         print(f"check_env: {error}", file=sys.stderr)
         return 2
     except sandbox_records.SandboxUnavailable as error:
@@ -155,12 +165,17 @@ def main(argv: list[str]) -> int:
 def define_flags() -> None:
     """Declare the flags of this door."""
     flags.DEFINE_bool("json", False, "Print one JSON object per file.")
+    flags.DEFINE_list("off", [], "Checks not made, as config.validate.off names them.")
+    flags.DEFINE_integer(
+        "max_turns", None, "Replies of one play at most; the setting's by default."
+    )
     define_setting_flags()
 
 
 def define_setting_flags() -> None:
     """Declare the flags that this door shares with `launch.play`."""
     flags.DEFINE_enum("setting", "auto", SETTINGS, "Setting; auto reads header and base class.")
+    flags.DEFINE_list("packages", [], "Installed distributions that the files may import.")
     flags.DEFINE_bool(
         "unsafe_subprocess", False, "Run files as plain processes: no security boundary."
     )

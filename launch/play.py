@@ -23,7 +23,7 @@ from ml_collections import config_flags
 from launch import check_env, entry
 from sandbox import crew as crew_lib
 from sandbox import records as sandbox_records
-from spade_jax import domains, seed_files
+from spade_jax import domains, lent, seed_files
 from spade_jax.domains import domain as domain_lib
 
 PLAY = 0  # the only play of the process
@@ -193,7 +193,8 @@ def main(argv: list[str]) -> int:
     player = _seated(domain) if flags.FLAGS.policy else None
     writes = flags.FLAGS.policy == "hints"
     try:
-        with crew_lib.Crew(crew_lib.CrewConfig(tier=tier)) as crew:
+        lends = lent.lending(crew_lib.CrewConfig(tier=tier), flags.FLAGS.packages)
+        with crew_lib.Crew(lends) as crew:
             seed, hint = flags.FLAGS.seed, flags.FLAGS.hint
             play(source, domain, crew, seed, hint, _ask, print, player, writes)
     except sandbox_records.SandboxUnavailable as error:

@@ -21,6 +21,7 @@ from absl import app, flags
 
 from sandbox import crew, records
 from sandbox.fleet import desk, meter
+from spade_jax import lent
 
 _HEAD = flags.DEFINE_bool("head", False, "Start the cluster; its end is the end of the fleet.")
 _ADDRESS = flags.DEFINE_string("address", "", "HOST:PORT of the head, to join its cluster.")
@@ -30,7 +31,9 @@ _CREW = flags.DEFINE_bool("crew", True, "Lend boxes. Without, a head only keeps 
 _BOXES = flags.DEFINE_integer("boxes", 0, "Boxes of this host; 0: one per processor.", 0)
 _TIER = flags.DEFINE_enum("tier", "gvisor", crew.TIERS, "bubblewrap and subprocess are unsafe.")
 _PLATFORM = flags.DEFINE_enum("platform", "auto", crew.PLATFORMS, "gVisor's platform.")
-_PACKAGES = flags.DEFINE_list("packages", [], "Lent to programs beside what every crew lends them.")
+_PACKAGES = flags.DEFINE_list(
+    "packages", [], "Installed distributions that programs may import, with what they require."
+)
 _LEASE = flags.DEFINE_float("lease_seconds", 10.0, "Sessions of a trainer silent so long end.", 3.0)
 _DRAIN = flags.DEFINE_float("drain_seconds", 60.0, "What leaves waits so long for sessions.", 0.0)
 _EVERY = flags.DEFINE_float("every", 30.0, "Seconds between two lines of metrics.", 1.0)
@@ -105,8 +108,7 @@ def _serve(cluster) -> None:
 
 def _crew_config() -> crew.CrewConfig:
     config = crew.CrewConfig(tier=_TIER.value, boxes=_BOXES.value, platform=_PLATFORM.value)
-    packages = tuple(dict.fromkeys((*config.packages, *_PACKAGES.value)))
-    return dataclasses.replace(config, packages=packages)
+    return lent.lending(config, _PACKAGES.value)
 
 
 def _own(lent) -> list:

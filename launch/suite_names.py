@@ -13,17 +13,15 @@ PACKAGE.MODULE:FUNCTION        your own: FUNCTION(config) returns a `suites.suit
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
 import pkgutil
-import re
 from collections.abc import Sequence
 
 from spade_jax import settings
-from spade_jax.suites import bfcl, code, environments, questions, suite
+from spade_jax.suites import bfcl, code, environments, libraries, questions, suite
 
 SPLITS = {"known": "train", "held_out": "held_out"}
-PACKAGES = {"reasoning_gym": "reasoning-gym", "gem": "gem-llm"}  # suite -> distribution
-NAMES = (*SPLITS, "environments", "humaneval", "mbpp", "aime", "gpqa", *PACKAGES, "bfcl")
+PACKAGED = ("reasoning_gym", "gem")  # suites whose programs import a library of their name
+NAMES = (*SPLITS, "environments", "humaneval", "mbpp", "aime", "gpqa", *PACKAGED, "bfcl")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,21 +49,10 @@ def read(names: Sequence[str], config: settings.RunConfig, sizes: Sizes) -> list
 
 
 def packages(names: Sequence[str]) -> list[str]:
-    """List what the programs of the suites import: the package and all that it requires."""
-    wanted = [PACKAGES[name.split(":")[0]] for name in names if name.split(":")[0] in PACKAGES]
-    provided = importlib.metadata.packages_distributions()
-    found: set[str] = set()
-    while wanted:
-        name = _key(wanted.pop())
-        if name in found:
-            continue
-        found.add(name)
-        try:
-            requires = importlib.metadata.requires(name) or []
-        except importlib.metadata.PackageNotFoundError:
-            continue  # optional, or for another platform
-        wanted += [re.split(r"[^\w.-]", line)[0] for line in requires if "extra ==" not in line]
-    return sorted(top for top, owners in provided.items() if found & set(map(_key, owners)))
+    """List the distributions that the programs of the suites import."""
+    kinds = dict.fromkeys(name.partition(":")[0] for name in names)
+    chosen = [libraries.LIBRARIES[kind].packages for kind in kinds if kind in PACKAGED]
+    return list(dict.fromkeys(name for names in chosen for name in names))
 
 
 def _one(name: str, config: settings.RunConfig, sizes: Sizes) -> suite.Suite:
@@ -85,7 +72,7 @@ def _one(name: str, config: settings.RunConfig, sizes: Sizes) -> suite.Suite:
     if kind == "humaneval":
         return code.humaneval(rest, sizes.samples, sizes.k)
     if kind == "reasoning_gym" and rest:
-        return environments.reasoning_gym(rest, sizes.instances or held)
+        return environments.reasoning_gym(rest, sizes.instances or held, turns)
     if kind == "gem" and rest:
         return environments.gem(rest.split(","), sizes.instances or held, turns)
     if kind == "bfcl" and rest:
@@ -112,7 +99,3 @@ def _own(name: str, config: settings.RunConfig) -> suite.Suite:
             f"--suite={name} returned a {type(made).__name__}, not a spade_jax.suites.suite.Suite."
         )
     return made
-
-
-def _key(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()

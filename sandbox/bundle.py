@@ -64,23 +64,37 @@ def copy_guest(target: pathlib.Path) -> None:
 
 
 def package_binds(path: pathlib.Path, packages: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Find installed packages, with the shared libraries that wheels keep beside them and the
-    folders that tell their versions."""
+    """Find installed packages and modules of one file, with the shared libraries that wheels keep
+    beside them (under the name of the distribution) and the folders that tell their versions."""
     binds, told = [], importlib.metadata.packages_distributions()
     for package in packages:
-        spec = importlib.util.find_spec(package)
-        if spec is None or not spec.submodule_search_locations:
+        home = package_home(package)
+        if home is None:
             continue
-        home = pathlib.Path(spec.submodule_search_locations[0])
-        folders = [home, home.with_name(f"{package}.libs")]
+        found = [home, home.with_name(f"{package}.libs")]
         for name in told.get(package, ()):
-            version = importlib.metadata.version(name)
-            folders += home.parent.glob(f"{name.replace('-', '_')}-{version}.dist-info")
-        for folder in folders:
-            if folder.is_dir() and not (path / "opt/packages" / folder.name).exists():
-                (path / "opt/packages" / folder.name).mkdir()
-                binds.append((str(folder), f"/opt/packages/{folder.name}"))
+            written, version = name.replace("-", "_"), importlib.metadata.version(name)
+            found += home.parent.glob(f"{written}-{version}.dist-info")
+            found += {home.with_name(f"{form}.libs") for form in (name, written, written.lower())}
+        for source in found:
+            point = path / "opt/packages" / source.name
+            if source.exists() and not point.exists():
+                point.mkdir() if source.is_dir() else point.touch()
+                binds.append((str(source), f"/opt/packages/{source.name}"))
     return binds
+
+
+def package_home(package: str) -> pathlib.Path | None:
+    """Find the folder of an installed package, or the file of a module; None where there is none or
+    the interpreter itself brings it."""
+    spec = importlib.util.find_spec(package)
+    if spec is None:
+        return None
+    if spec.submodule_search_locations:
+        return pathlib.Path(spec.submodule_search_locations[0])
+    if not spec.has_location or package in sys.stdlib_module_names:
+        return None
+    return pathlib.Path(spec.origin)
 
 
 def interpreter(path: pathlib.Path) -> tuple[str, list[tuple[str, str]]]:

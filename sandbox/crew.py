@@ -46,6 +46,7 @@ class CrewConfig:
         "mpmath",
         "antlr4",
     )  # importable in a box where installed here, beside the standard library
+    preload: tuple[str, ...] = ()  # of those, loaded once a box for the programs that name them
     recycle_programs: int = 1000  # a box is replaced after so many, since its memory creeps up
     recycle_seconds: float = 1800.0  # and at this age
     recycle_growth_bytes: int = 512 << 20  # and when it holds so much that no program asked for
@@ -179,7 +180,14 @@ class Crew:
     ) -> work.Program:
         own = (limits or records.Limits()).scaled(self.scale)
         deadline = time.monotonic() + own.patience
-        return work.new_job(mode, template_kind(source, 0), own, order, deadline=deadline, **more)
+        return work.new_job(
+            mode,
+            template_kind(source, 0, self.config.preload),
+            own,
+            order,
+            deadline=deadline,
+            **more,
+        )
 
     def _start(self, program: work.Program) -> concurrent.futures.Future[records.Outcome]:
         self._admitted(program, self._gate.enter(program.deadline))
@@ -225,7 +233,7 @@ class Crew:
         }
         program = work.Program(
             mode="session",
-            kind=template_kind(source, hash_seed),
+            kind=template_kind(source, hash_seed, self.config.preload),
             limits=(limits or records.Limits()).scaled(self.scale),
             first=work.request_line(order),
         )
@@ -313,10 +321,12 @@ class Session:
         self.close()
 
 
-def template_kind(source: str, hash_seed: int) -> str:
+def template_kind(source: str, hash_seed: int, preload: tuple[str, ...] = ()) -> str:
     """Choose the template: what is slow to load is loaded beforehand, for programs that name it."""
     if hash_seed not in (0, 1):
         raise ValueError(f"hash_seed={hash_seed}: templates exist for hash seeds 0 and 1.")
+    if any(re.search(rf"\b{re.escape(name)}\b", source) for name in preload):
+        return f"l{hash_seed}"
     if MENTIONS_MATH.search(source):
         return f"m{hash_seed}"
     return f"n{hash_seed}" if MENTIONS_NUMPY.search(source) else str(hash_seed)

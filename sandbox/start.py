@@ -8,7 +8,6 @@ owner's pid and start time, and only such directories are swept.
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import os
 import pathlib
 import shutil
@@ -40,6 +39,7 @@ class Ground:
     platform: str
     root: bundle.Root | None
     packages: tuple[str, ...]
+    preload: tuple[str, ...]
     budget: budget.Budget
     warden: subprocess.Popen  # removes the run directory when this process is gone
     image: pathlib.Path | None = None  # a checkpoint from which boxes are restored
@@ -66,9 +66,10 @@ class Ground:
     def launch(self, name: str) -> subprocess.Popen:
         """Start a box: a restored one where there is an image."""
         if self.root is None:
-            return self._spawn(name, subprocess_command(self.packages, self.folder))
+            return self._spawn(name, subprocess_command(self.packages, self.preload, self.folder))
         if self.bwrap:
-            return self._spawn(name, bubblewrap.command(self.bwrap, self.root, GUEST_FLAGS))
+            command = bubblewrap.command(self.bwrap, self.root, GUEST_FLAGS)
+            return self._spawn(name, [*command, *preload_options(self.preload)])
         if self.image is None:
             return self._spawn(name, self.runsc_command(name, "run"))
         return self._spawn(name, self.runsc_command(name, "restore", f"--image-path={self.image}"))
@@ -89,7 +90,8 @@ class Ground:
     def runsc_command(self, name: str, do: str, *options: str) -> list[str]:
         home = self.folder / name
         shutil.rmtree(home, ignore_errors=True)
-        bundle.write_bundle(home, self.root, [*GUEST_FLAGS, GUEST, "gvisor"])
+        guest = [*GUEST_FLAGS, GUEST, "gvisor", *preload_options(self.preload)]
+        bundle.write_bundle(home, self.root, guest)
         return [*self.runsc_flags(name), do, *options, f"--bundle={home}", self.box_name(name)]
 
     def runsc_flags(self, name: str) -> list[str]:
@@ -123,16 +125,22 @@ GUEST = "/opt/guest/dispatcher.py"
 GUEST_FLAGS = ["-s", "-S", "-P", "-B", "-X", "utf8"]
 
 
-def subprocess_command(packages: tuple[str, ...], folder: pathlib.Path) -> list[str]:
+def subprocess_command(
+    packages: tuple[str, ...], preload: tuple[str, ...], folder: pathlib.Path
+) -> list[str]:
     """The dispatcher as a plain process of this host, with the packages' folders on its path."""
     paths = [f"scratch={folder}/scratch"]
     for package in packages:
-        spec = importlib.util.find_spec(package)
-        if spec is not None and spec.submodule_search_locations:
-            parent = os.path.dirname(spec.submodule_search_locations[0])
-            paths += [f"path={parent}"] if f"path={parent}" not in paths else []
+        home = bundle.package_home(package)
+        if home is not None and f"path={home.parent}" not in paths:
+            paths.append(f"path={home.parent}")
     guest = str(bundle.GUEST / "dispatcher.py")
-    return [base_python(), *GUEST_FLAGS, guest, "subprocess", *paths]
+    options = [*paths, *preload_options(preload)]
+    return [base_python(), *GUEST_FLAGS, guest, "subprocess", *options]
+
+
+def preload_options(preload: tuple[str, ...]) -> list[str]:
+    return [f"preload={name}" for name in preload]
 
 
 def base_python() -> str:
@@ -208,6 +216,7 @@ def make_ground(config, tier: str, *, runsc: str = "", bwrap: str = "") -> Groun
         bwrap=bwrap,
         root=None,
         packages=config.packages,
+        preload=config.preload,
         budget=budget.make(folder, config.box_memory_bytes or budget.share_of_memory(count)),
         warden=subprocess.Popen(
             command,

@@ -93,15 +93,22 @@ def _prober(offset: int) -> Callable[[trial.Play], str]:
 
 
 def _solver(domain: domain_lib.Domain) -> Callable[[trial.Play], str | None]:
-    """Play what solution() says: asked anew each turn; several lines are a plan."""
+    """Play what solution() says: asked anew each turn; several lines are a plan, see `_plan`."""
     plan: list[str] = []
 
     def choose(play: trial.Play) -> str | None:
         if not plan and play.solution is not None:
-            plan.extend([line for line in play.solution.splitlines() if line.strip()] or [""])
+            plan.extend(_plan(play.solution))
         return domain.wrap(plan.pop(0)) if plan else None
 
     return choose
+
+
+def _plan(solution: str) -> list[str]:
+    """Cut a plan into actions; one box around everything is one action, whatever its lines."""
+    if solution.startswith("\\boxed{") and solution.count("\\boxed") == 1:
+        return [solution]
+    return [line for line in solution.splitlines() if line.strip()] or [""]
 
 
 def _chooser(name: str, domain: domain_lib.Domain, others: Cast):

@@ -59,7 +59,7 @@ def run_job(
     A policy without a run is scored as step 0, or as the step that is named.
 
     Args:
-      packages: what programs of the suites may import beside the usual ones.
+      packages: distributions that programs of the suites may import.
     Raises:
       checkpoint.CheckpointError: the step asked for does not exist or cannot be read.
       sheet.SheetError: results stand there that were made with other settings.
@@ -80,7 +80,9 @@ def run_job(
         opened = checkpoint.Store(folder, config.checkpoint, read_only=True)
         with contextlib.closing(opened) as store:
             for step in _steps(store, folder, config, job, say):
-                if unscored(folder, step, suites):
+                if not unscored(folder, step, suites):
+                    check_settings(folder, step, suites, _shared(config, job))
+                else:
                     _score_step(store, step, like, world, folder, suites, job, say)
                 table = write_table(folder, job.validation)
     return table
@@ -90,6 +92,18 @@ def unscored(folder: epath.Path, step: int, suites: Sequence[suite.Suite]) -> bo
     """Tell whether a suite has not been summed up at this step."""
     done = summaries(folder).get(step, {})
     return any(one.name not in done for one in suites)
+
+
+def check_settings(
+    folder: epath.Path, step: int, suites: Sequence[suite.Suite], shared: dict
+) -> None:
+    """Refuse to show results as those of settings that they were not made with.
+
+    Raises:
+      sheet.SheetError: names the suite and what differs.
+    """
+    for one in suites:
+        sheet.Sheet(folder / FOLDER / f"{step:06d}", one, shared)
 
 
 def score_suite(
@@ -210,11 +224,17 @@ def _score_step(store, step, like, world, folder, suites, job: JobConfig, say) -
 def _score(step: int, params: Any, world, folder, suites, job: JobConfig, say) -> None:
     say(f"step {step}")
     bench = make_bench(world, params, job)
-    shared = {"temperature": job.temperature, "max_tokens": job.max_tokens, "seed": bench.seed}
+    shared = _shared(world.config, job)
     scores = [
         score_suite(one, bench, folder / FOLDER / f"{step:06d}", shared, say) for one in suites
     ]
     write_summary(folder, step, scores)
+
+
+def _shared(config: settings.RunConfig, job: JobConfig) -> dict:
+    """What the results of all suites depend on."""
+    seed = config.evaluate.seed
+    return {"temperature": job.temperature, "max_tokens": job.max_tokens, "seed": seed}
 
 
 def make_bench(world: machine.Machine, params: Any, job: JobConfig) -> suite.Bench:

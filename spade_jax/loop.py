@@ -28,6 +28,7 @@ from spade_jax import (
     library,
     machine,
     pool,
+    pool_files,
     records,
     rollout,
     safeguards,
@@ -136,9 +137,15 @@ def fixed_programs(config: settings.RunConfig) -> list[seed_files.SeedFile]:
     """Read the programs of a fixed pool.
 
     Raises:
-      ValueError: there is none of the setting.
+      ValueError: there is none of the setting, or they import what the sandbox does not lend.
     """
     folder = config.pool_folder or config.seed_environments
+    needed = pool_files.packages(folder)
+    if not set(needed) <= set(config.sandbox.packages):
+        raise ValueError(
+            f"{folder} holds programs that import {', '.join(needed)}. Install them, and set "
+            f"sandbox.packages={tuple(needed)}."
+        )
     found = library.load(folder, (config.setting,), ("train",))
     if not found:
         raise ValueError(

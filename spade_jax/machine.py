@@ -23,6 +23,7 @@ from spade_jax import (
     files,
     hint,
     hosts,
+    lent,
     programs,
     records,
     rollout,
@@ -198,9 +199,10 @@ class CountedCrew:
         """Start the boxes.
 
         Args:
-          packages: what programs may import beside what every crew lends them.
+          packages: distributions that programs may import, beside those of the configuration.
         Raises:
           sandbox.records.SandboxUnavailable: the tier asked for cannot run here.
+          ValueError: a distribution is not installed.
         """
         self._limits = sandbox_records.Limits(
             wall_seconds=config.turn_seconds,
@@ -208,7 +210,7 @@ class CountedCrew:
             memory_bytes=config.memory_mib << 20,
         )
         make = open_fleet if config.fleet else open_crew
-        self._crew = make(config, packages)
+        self._crew = make(config, (*config.packages, *packages))
         self.programs = 0
 
     def __enter__(self) -> CountedCrew:
@@ -250,8 +252,7 @@ class CountedCrew:
 def open_crew(config: settings.SandboxConfig, packages: Sequence[str]) -> sandbox_crew.Crew:
     """Start boxes on this host."""
     crew = sandbox_crew.CrewConfig(tier=config.tier, boxes=config.boxes, platform=config.platform)
-    lent = tuple(dict.fromkeys((*crew.packages, *packages)))
-    return sandbox_crew.Crew(dataclasses.replace(crew, packages=lent))
+    return sandbox_crew.Crew(lent.lending(crew, packages))
 
 
 def open_fleet(config: settings.SandboxConfig, packages: Sequence[str]) -> Any:
@@ -269,7 +270,8 @@ def open_fleet(config: settings.SandboxConfig, packages: Sequence[str]) -> Any:
             f"sandbox.fleet={config.fleet} needs Ray ({error}): pip install '.[fleet]', or leave "
             "sandbox.fleet empty, which starts boxes on this host."
         ) from None
-    return cluster.join(config.fleet, desk.FleetConfig(tier=config.tier, packages=tuple(packages)))
+    names = tuple(lent.brought(packages))
+    return cluster.join(config.fleet, desk.FleetConfig(tier=config.tier, packages=names))
 
 
 def show_hint(

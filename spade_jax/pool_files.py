@@ -132,6 +132,17 @@ def read(folder: str | os.PathLike) -> dict[pathlib.Path, dict[str, Any]]:
     return found
 
 
+def packages(folder: str | os.PathLike) -> list[str]:
+    """List the distributions that the programs of a pool import, as its manifest says; none where
+    the folder is no pool."""
+    path = pathlib.Path(folder) / MANIFEST
+    if not path.exists():
+        return []
+    provenance = json.loads(path.read_text(encoding="utf-8")).get("provenance")
+    named = provenance.get("packages") if isinstance(provenance, dict) else None
+    return list(named) if isinstance(named, (dict, list)) else []
+
+
 def _write_one(folder: pathlib.Path, entry: Entry) -> dict[str, Any]:
     """Write one file; returns its row of the manifest."""
     name = f"{FOLDER}/{entry.family}.py"

@@ -89,6 +89,8 @@ class SandboxConfig:
     turn_seconds: float = 10.0  # wall clock of one batch of steps in one program
     cpu_seconds: float = 20.0  # of one batch of steps, all processes of a program together
     memory_mib: int = 256  # address space of one program
+    packages: tuple[str, ...] = ()  # installed distributions that programs may import, with what
+    # they require; for pools that wrap a library (launch.wrap_library)
 
     def __post_init__(self):
         host, _, port = self.fleet.rpartition(":")

@@ -10,7 +10,7 @@ import pytest
 from launch import suite_names
 from sandbox import crew
 from spade_jax import jobs, settings
-from spade_jax.suites import board, code, environments, questions, sheet, suite
+from spade_jax.suites import board, code, questions, sheet, suite
 
 
 def bench(rule, sandbox=None):
@@ -299,12 +299,34 @@ def test_names_of_suites_are_read(tmp_path):
             suite_names.read([name], config, sizes)
 
 
-def test_wrapped_packages_are_programs_with_their_configuration(tmp_path):
-    path = tmp_path / "hard.json"
-    path.write_text('{"leg_counting": {"min_animals": 9}, "basic_arithmetic": {}}')
-    made = environments.reasoning_gym(str(path), instances=3)
-    assert made.tasks == ("basic_arithmetic", "leg_counting")
-    assert made.settings["configuration"]["leg_counting"] == {"min_animals": 9}
+# Steps 5 and 6 share their settings; 4, hotter and better, is marked, not compared and not chosen.
+def test_scores_of_other_settings_are_marked_and_left_aside():
+    tries = {4: (1.0, "111"), 5: (0.6, "100"), 6: (0.6, "110")}
+    found = {
+        step: {
+            "valid": summary({"a": mine}, name="valid", role="validation")
+            | {"settings": {"temperature": heat, "samples": 1}}
+        }
+        for step, (heat, mine) in tries.items()
+    }
+    assert board.differing(found, "valid") == {4: ["temperature"]}
+    assert board.best(found, "valid") == 6
+    text = board.markdown(found, "valid")
+    assert text.count(" * |") == 1 and "step 4 was scored with another temperature" in text
+    assert "| valid | 5 | 6 |" in text and "| valid | 4 |" not in text
+    assert "[4] have other settings" in text
+    found[4]["valid"]["settings"] = {}
+    assert board.differing(found, "valid") == {4: ["settings"]}
+
+
+def test_a_scored_step_is_not_shown_for_other_settings(tmp_path):
+    shared = {"temperature": 1.0, "seed": 1}
+    folder = tmp_path / jobs.FOLDER / "000005"
+    score = jobs.score_suite(quiz(), None, folder, shared, lambda text: None)
+    assert score.settings == {"suite": "quiz", "tasks": 3, "samples": 2, **shared}
+    jobs.check_settings(tmp_path, 5, [quiz()], shared)
+    with pytest.raises(sheet.SheetError, match="another temperature"):
+        jobs.check_settings(tmp_path, 5, [quiz()], shared | {"temperature": 0.6})
 
 
 class Steps:

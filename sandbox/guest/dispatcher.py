@@ -7,7 +7,7 @@ Frames on stdin and stdout: two big-endian 32-bit lengths, a JSON head, a payloa
 stderr), `broken`. It leaves when stdin closes, and the kernel of the box takes every program with
 it.
 
-Arguments: tier, then options for the templates (`path=DIR`).
+Arguments: tier, then options for the templates (`path=DIR`; `preload=NAME` for kind `l`).
 """
 
 import json
@@ -29,7 +29,8 @@ FRAME_BYTES = 256 << 20
 READ_BYTES = 1 << 16  # more makes malloc map and unmap memory for each read
 SWEEP_SECONDS = 0.1
 FIRST_UID = 100000  # of the programs; each gets the next one
-PRELOADED = {"n": ("numpy",), "m": ("numpy", "math_verify")}  # first letter of a kind -> packages
+# First letter of a kind -> packages; `l` has those of the `preload=` options.
+PRELOADED = {"n": ("numpy",), "m": ("numpy", "math_verify")}
 
 
 class Dispatcher:
@@ -224,6 +225,8 @@ def start_template(link, tier, kind, options):
     here = os.path.dirname(os.path.abspath(__file__))
     command = [sys.executable, "-s", "-S", "-P", "-B", "-X", "utf8"]
     command += [os.path.join(here, "template.py"), tier, *options]
+    if kind[0] == "l":
+        command += [o.removeprefix("preload=") for o in options if o.startswith("preload=")]
     command += PRELOADED.get(kind[0], ())
     environment = {
         **{name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ},

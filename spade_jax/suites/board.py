@@ -1,7 +1,8 @@
 """One table over checkpoints: rates with intervals, paired changes, and the checkpoint to take.
 
 In: the summaries of scored checkpoints. Out: Markdown and CSV. The checkpoint is chosen by a
-validation suite; the numbers of test suites play no part in the choice.
+validation suite; the numbers of test suites play no part in the choice. Scores that were made with
+other settings (temperature, tokens, questions) are marked, and neither compared nor chosen.
 """
 
 from __future__ import annotations
@@ -22,11 +23,19 @@ Summaries = Mapping[int, Mapping[str, Mapping]]  # step -> suite -> Score as a d
 def markdown(summaries: Summaries, validation: str) -> str:
     """Write the table, the changes and the choice."""
     names = _names(summaries)
+    odd = {name: differing(summaries, name) for name in names}
     head = ["step", *(f"{name} ({_role(summaries, name)})" for name in names)]
     lines = [_row(head), _row(["---"] * len(head))]
     for step in sorted(summaries):
-        lines.append(_row([str(step), *(_cell(summaries[step].get(name)) for name in names)]))
+        cells = [_cell(summaries[step].get(name)) for name in names]
+        marked = [step in odd[name] for name in names]
+        cells = [f"{cell} *" if mark else cell for cell, mark in zip(cells, marked, strict=True)]
+        lines.append(_row([str(step), *cells]))
     lines += ["", "Share solved with its 95% interval; faults say nothing and are left out.", ""]
+    for name in names:
+        for step, keys in odd[name].items():
+            lines.append(f"\\* {name} at step {step} was scored with another {', '.join(keys)}.")
+    lines += [""] if any(odd.values()) else []
     changes = [change for name in names for change in _changes(summaries, name)]
     if changes:
         titles = ["suite", "from", "to", "change, points", "95% half width"]
@@ -68,12 +77,35 @@ def check_validation(suites: Sequence[suite.Suite], validation: str) -> None:
         )
 
 
+def differing(summaries: Summaries, name: str) -> dict[int, list[str]]:
+    """Find the steps at which a suite was scored with other settings than at the newest step.
+
+    Returns:
+      step -> names of the settings that differ; `settings` where a score does not tell its own.
+    """
+    told = {
+        step: scores[name].get("settings") for step, scores in summaries.items() if name in scores
+    }
+    newest = told[max(told)] if told else None
+    found = {}
+    for step, given in sorted(told.items()):
+        if bool(given) != bool(newest):
+            found[step] = ["settings"]
+        elif given != newest:
+            found[step] = sorted(
+                key for key in {*given, *newest} if given.get(key) != newest.get(key)
+            )
+    return found
+
+
 def best(summaries: Summaries, validation: str) -> int | None:
-    """Give the step with the highest validation rate, the earliest of equal ones."""
+    """Give the step with the highest validation rate, the earliest of equal ones; only steps scored
+    with the settings of the newest take part."""
+    odd = differing(summaries, validation)
     rates = {
         step: score[validation]["rate"]
         for step, score in summaries.items()
-        if validation in score and score[validation]["rate"] is not None
+        if validation in score and step not in odd and score[validation]["rate"] is not None
     }
     return min(rates, key=lambda step: (-rates[step], step)) if rates else None
 
@@ -83,9 +115,11 @@ def choice(summaries: Summaries, validation: str) -> str:
     step = best(summaries, validation) if validation else None
     if step is None:
         return "No checkpoint is chosen: that needs a validation suite (--validation)."
+    odd = differing(summaries, validation)
+    aside = f" Steps {sorted(odd)} have other settings and were left aside." if odd else ""
     return (
         f"Best checkpoint: {step}, chosen by {validation} (validation). Test suites played no part "
-        "in the choice."
+        f"in the choice.{aside}"
     )
 
 
@@ -121,7 +155,8 @@ def paired(before: Mapping, after: Mapping) -> tuple[float, float, int]:
 
 def _changes(summaries: Summaries, name: str) -> list[list[str]]:
     """Compare each checkpoint with the one before it, and the last with the first."""
-    steps = [step for step in sorted(summaries) if name in summaries[step]]
+    odd = differing(summaries, name)
+    steps = [step for step in sorted(summaries) if name in summaries[step] and step not in odd]
     compared = list(zip(steps, steps[1:], strict=False))
     if len(steps) > 2:
         compared.append((steps[0], steps[-1]))

@@ -15,45 +15,9 @@ from typing import Any, Literal
 import numpy as np
 
 from spade_jax import fingerprints, library, programs, records, rollout, seed_files, seeds
-from spade_jax.suites import suite
+from spade_jax.suites import libraries, suite
 
 _TOGETHER = 64  # plays sampled together
-_REASONING_GYM = '''
-import reasoning_gym
-
-
-class ReasoningGymEnv:
-    """One question of a reasoning-gym data set, scored by the package."""
-
-    def reset(self, seed=None):
-        config = __CONFIG__
-        self.questions = reasoning_gym.create_dataset(__NAME__, size=1, seed=seed, **config)
-        self.entry = self.questions[0]
-        return self.entry["question"], {}
-
-    def step(self, action):
-        answer = action.strip()
-        if answer.startswith("\\\\boxed{") and answer.endswith("}"):
-            answer = answer[7:-1]
-        score = float(self.questions.score_answer(answer=answer, entry=self.entry))
-        return "", score, True, False, {}
-'''
-_GEM = '''
-import gem
-
-
-class GemGameEnv:
-    """One environment of GEM, as the package makes it."""
-
-    def __init__(self):
-        self.game = gem.make(__NAME__)
-
-    def reset(self, seed=None):
-        return self.game.reset(seed=seed)
-
-    def step(self, action):
-        return self.game.step(action)
-'''
 
 
 def of_seeds(
@@ -97,19 +61,23 @@ def of_directory(
     return of(f"environments:{pathlib.Path(folder).name}", found, instances, role)
 
 
-def reasoning_gym(path: str, instances: int) -> suite.Suite:
+def reasoning_gym(path: str, instances: int, max_turns: int) -> suite.Suite:
     """Data sets of reasoning-gym.
 
     Args:
-      path: JSON object, name of a data set -> its configuration; the paper's hard split where it
-        holds that configuration.
+      path: JSON object, name of a data set -> its configuration; or the package's own form, a list
+        `categories` of objects with `datasets`, each with `dataset` and `params`. The paper's hard
+        split where it holds that configuration.
+      max_turns: tries of each question; the paper's split has 2.
+    Raises:
+      ValueError: the file holds neither.
     """
-    chosen = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+    chosen = _configurations(path)
     found = {
         name: program(
-            _REASONING_GYM.replace("__NAME__", repr(name)).replace("__CONFIG__", repr(config)),
+            libraries.program("reasoning_gym", [name, config, None], max_turns),
             uid=-1 - n,
-            max_turns=1,
+            max_turns=max_turns,
             family=name,
         )
         for n, (name, config) in enumerate(sorted(chosen.items()))
@@ -118,11 +86,31 @@ def reasoning_gym(path: str, instances: int) -> suite.Suite:
     return dataclasses.replace(made, settings={**made.settings, "configuration": chosen})
 
 
+def _configurations(path: str) -> dict[str, dict]:
+    content = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+    if isinstance(content, dict) and isinstance(content.get("categories"), list):
+        rows = [row for part in content["categories"] for row in part["datasets"]]
+        content = {row["dataset"]: row.get("params") or {} for row in rows}
+    plain = isinstance(content, dict) and all(isinstance(v, dict) for v in content.values())
+    if not plain or not content:
+        raise ValueError(
+            f"{path} must hold an object, name of a data set -> its configuration (an object), or "
+            "the list `categories` of reasoning-gym's evaluation files."
+        )
+    return {
+        name: {k: v for k, v in config.items() if k not in ("size", "seed")}
+        for name, config in content.items()
+    }
+
+
 def gem(names: Sequence[str], instances: int, max_turns: int) -> suite.Suite:
     """Environments of GEM by their identifiers."""
     found = {
         name: program(
-            _GEM.replace("__NAME__", repr(name)), uid=-1 - n, max_turns=max_turns, family=name
+            libraries.program("gem", [name, {}], max_turns),
+            uid=-1 - n,
+            max_turns=max_turns,
+            family=name,
         )
         for n, name in enumerate(names)
     }

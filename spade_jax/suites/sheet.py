@@ -7,9 +7,11 @@ killed leaves whole lines; the next one asks `missing` what is left to score.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from etils import epath
@@ -39,6 +41,8 @@ class Score:
     pass_at: dict[str, float]  # k -> unbiased estimate, where questions are repeated
     repeated: bool
     answers: dict[str, str]  # by task
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)  # what it depends on; lists
+    # and objects by their digest. Scores of other settings are not compared
 
 
 class Sheet:
@@ -78,7 +82,8 @@ class Sheet:
 
     def score(self) -> Score:
         """Sum up what is known."""
-        return summarise(self.suite, self.results)
+        brief = {key: _brief(value) for key, value in self._head.items()}
+        return dataclasses.replace(summarise(self.suite, self.results), settings=brief)
 
     def _read(self) -> None:
         lines = files.whole_lines(self.path)
@@ -128,6 +133,12 @@ def summarise(given: suite.Suite, results: Mapping[str, suite.Result]) -> Score:
         repeated=given.repeated,
         answers=answers,
     )
+
+
+def _brief(value: Any) -> Any:
+    if not isinstance(value, (list, dict)):
+        return value
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _share(tries: str) -> float | None:

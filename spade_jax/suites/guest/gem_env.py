@@ -1,0 +1,36 @@
+"""One environment of GEM, as the package makes it; runs in the sandbox only, never imported here.
+
+What the package tells the agent beside an observation (its suffix) stands below it.
+"""
+
+import json
+
+import gem
+
+NAME, CONFIG, TURNS = json.loads(__DATA__)  # noqa: F821  filled in by libraries.py
+NUMBER = __NUMBER__  # noqa: F821  tells it from the library's others, alike but for data
+ASK = "\n\nPut your final answer within \\boxed{}."
+
+
+class GemGameEnv:
+    def __init__(self):
+        self.game = gem.make(NAME, **CONFIG)
+        turns = getattr(self.game, "max_turns", None)
+        self.max_turns = turns if type(turns) is int and turns > 0 else TURNS
+
+    def reset(self, seed=None):
+        observation, told = self.game.reset(seed=seed)
+        return self.shown(observation, told) + (ASK if NAME.startswith("rg:") else ""), {}
+
+    def step(self, action):
+        observation, reward, terminated, truncated, told = self.game.step(action)
+        return self.shown(observation, told), float(reward), bool(terminated), bool(truncated), {}
+
+    def shown(self, observation, told):
+        suffix = told.get("suffix") if isinstance(told, dict) else None
+        return f"{observation}\n{suffix}" if suffix else str(observation)
+
+    def solution(self):
+        entry = getattr(self.game, "data", None)
+        known = entry.get("answer") if isinstance(entry, dict) else None
+        return None if known is None else "\\boxed{" + str(known) + "}"

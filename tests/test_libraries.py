@@ -1,0 +1,161 @@
+"""Public libraries are lent to the sandbox, listed and wrapped there; a small one plays them."""
+
+import json
+import shutil
+
+import pytest
+
+from launch import check_env, wrap_library
+from sandbox import crew, records
+from spade_jax import lent, library, pool_files, validate
+from spade_jax.suites import environments, libraries
+
+LIBRARY = """
+import helper_of_one_file
+from reasoning_gym import factory
+from reasoning_gym.factory import create_dataset
+
+
+def has_curriculum(name):
+    return name == "sums"
+
+
+def create_curriculum(name):
+    return factory.Curriculum()
+"""
+FACTORY = """
+import types
+
+
+class Sums:
+    __module__ = "reasoning_gym.arithmetic.sums"
+
+    def __init__(self, seed, size, top=9):
+        self.left, self.right = seed % (top + 1), seed // 7 % (top + 1)
+
+    def __getitem__(self, index):
+        total = self.left + self.right
+        return {"question": f"{self.left} + {self.right}?", "answer": f"{total}\\n."}
+
+    def score_answer(self, answer, entry):
+        int(answer.split()[0])  # fails on what is no number
+        return 1.0 if answer == entry["answer"] else 0.25
+
+
+class Broken(Sums):
+    def __getitem__(self, index):
+        raise OSError("no network here")
+
+
+class Curriculum:
+    def set_global_level(self, level):
+        self.level = level
+
+    def generate_configuration(self, defaults):
+        return types.SimpleNamespace(**defaults, top=10 ** (self.level + 1))
+
+
+DATASETS = {"sums": (Sums, None), "broken": (Broken, None)}
+
+
+def create_dataset(name, **options):
+    return DATASETS[name][0](**options)
+"""
+METADATA = "Metadata-Version: 2.1\nName: {}\nVersion: {}\n{}"
+TIER = "gvisor" if shutil.which("runsc") else "subprocess"
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """A library of two data sets, one of them broken, that requires a module of one file."""
+    home = tmp_path / "site"
+    (home / "reasoning_gym").mkdir(parents=True)
+    (home / "reasoning_gym" / "__init__.py").write_text(LIBRARY)
+    (home / "reasoning_gym" / "factory.py").write_text(FACTORY)
+    (home / "helper_of_one_file.py").write_text("VALUE = 1\n")
+    for name, top, version, requires in (
+        ("reasoning_gym", "reasoning_gym", "9.9", "Requires-Dist: helper-one>=1\n"),
+        ("helper_one", "helper_of_one_file", "9.9", ""),
+    ):
+        folder = home / f"{name}-{version}.dist-info"
+        folder.mkdir()
+        key = name.replace("_", "-")
+        (folder / "METADATA").write_text(METADATA.format(key, version, requires))
+        (folder / "top_level.txt").write_text(top + "\n")
+    monkeypatch.syspath_prepend(str(home))
+    return lent.lending(crew.CrewConfig(tier=TIER, boxes=1), ("reasoning-gym",))
+
+
+def test_a_distribution_brings_what_it_requires(installed):
+    assert set(lent.own(["Reasoning_Gym"])) == {"reasoning_gym"}
+    assert set(lent.brought(["reasoning-gym"])) >= {"reasoning_gym", "helper_of_one_file"}
+    with pytest.raises(ValueError, match="no-such-thing is not installed"):
+        lent.brought(["no-such-thing"])
+
+
+# The box has loaded it before: the program finds it without importing it, and only where named.
+def test_a_lent_library_is_loaded_beforehand_for_programs_that_name_it(installed):
+    source = "import sys\ndef f(_):\n    return 'helper_of_one_file' in sys.modules\n"
+    with crew.Crew(installed) as boxes:
+        named = boxes.call("# reasoning_gym\n" + source, "f", [0])
+        assert (named.status, named.value) == (records.OK, [True]), named.detail
+        assert boxes.call(source, "f", [0]).value == [False]
+
+
+def test_a_library_becomes_a_pool_that_plays_and_names_what_fails(installed, tmp_path):
+    with crew.Crew(installed) as boxes:
+        made = libraries.entries("reasoning_gym", boxes, turns=2, levels=(-1, 1))
+        left_out = wrap_library.failures(made, boxes)
+        assert [entry.family for entry in made] == [
+            "reasoning_gym_broken", "reasoning_gym_sums", "reasoning_gym_sums_level_1",
+        ]  # fmt: skip
+        assert list(left_out) == ["reasoning_gym_broken"]
+        assert "no network here" in left_out["reasoning_gym_broken"]
+        pool_files.write(tmp_path / "pool", made[1:], {"kind": "library"})
+        seeds = library.load(tmp_path / "pool", ("games",), ("train",))
+        assert [seed.family for seed in seeds] == [entry.family for entry in made[1:]]
+        verdicts = check_env.check(
+            [tmp_path / "pool" / "environments" / f"{seed.family}.py" for seed in seeds],
+            "auto", boxes,
+            validate.ValidateConfig(more_imports=("reasoning_gym",), off=("degenerate",)),
+        )  # fmt: skip
+    # A wrong number earns a quarter, so players that do not think are left out here. The solution
+    # has two lines and is one action; the files differ in their data only and are no duplicates.
+    assert [v.environment is not None for v in verdicts] == [True, True], verdicts
+
+
+# Seed 5 asks 5 + 0. A wrong number has the library's 0.25 when no turn is left; a word, on which
+# its scorer fails, has 0.
+def test_the_last_try_has_the_score_of_the_library(installed):
+    source = libraries.program("reasoning_gym", ["sums", {}, None], turns=2)
+    load = {"op": "load", "seed": 5, "max_turns": None, "pacing": "respect"}
+    told = []
+    with crew.Crew(installed) as boxes:
+        for play, said in enumerate(([r"\boxed{5" + "\n.}"], [r"\boxed{4}"] * 2, ["no"] * 2)):
+            with boxes.open(source) as session:
+                steps = [{"op": "step", "action": action} for action in said]
+                asked = [load, {"op": "reset", "seed": 5}, *steps]
+                found = session.step([{"play": play, **request} for request in asked])
+            assert "5 + 0?" in found[1].value["observation"]
+            told.append([(o.value["reward"], o.value["terminated"]) for o in found[2:]])
+    assert told == [[(1.0, True)], [(0.0, False), (0.25, True)], [(0.0, False), (0.0, True)]]
+
+
+def test_configurations_are_read_in_both_forms(tmp_path):
+    plain, parts = tmp_path / "plain.json", tmp_path / "parts.json"
+    plain.write_text('{"leg_counting": {"min_animals": 9, "seed": 1}, "basic_arithmetic": {}}')
+    rows = [
+        {"dataset": "leg_counting", "params": {"min_animals": 9}},
+        {"dataset": "basic_arithmetic"},
+    ]
+    parts.write_text(
+        json.dumps({"model": "m", "categories": [{"category": "a", "datasets": rows}]})
+    )
+    suites = [environments.reasoning_gym(str(p), instances=3, max_turns=2) for p in (plain, parts)]
+    for made in suites:
+        assert made.tasks == ("basic_arithmetic", "leg_counting")
+        assert made.settings["configuration"]["leg_counting"] == {"min_animals": 9}
+    assert suites[0].settings == suites[1].settings
+    plain.write_text('["leg_counting"]')
+    with pytest.raises(ValueError, match="must hold an object"):
+        environments.reasoning_gym(str(plain), instances=3, max_turns=2)
