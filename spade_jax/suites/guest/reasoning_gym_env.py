@@ -39,7 +39,8 @@ class ReasoningGymEnv:
         self.turns += 1
         score = self.score(said)
         if score < 1.0 and str(self.entry["answer"]).startswith("{"):
-            score = max(score, self.score("{" + said + "}"))  # braces around a box's content peel
+            whole = self.score("{" + said + "}")  # the braces around a box's content peel off
+            score = whole if whole >= 1.0 else score
         if score >= 1.0 or self.turns >= self.max_turns:
             return "", score, True, False, {}
         return "That is not right. Try again." + ASK, 0.0, False, False, {}
