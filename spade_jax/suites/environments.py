@@ -196,11 +196,6 @@ class _InTurn:
         return next(self._streams).integers(*arguments, **options)
 
 
-def with_setting(environment: records.Environment, setting: str) -> records.Environment:
-    """Let an environment be played in a setting that its base class does not tell."""
-    return dataclasses.replace(environment, setting=setting, skill=records.SKILLS_OF[setting][0])
-
-
 def _result(task: str, episodes: Sequence[Any]) -> suite.Result:
     ordered = sorted(episodes, key=lambda e: e.seed_index)
     answers = "".join("x" if e.fault else "01"[e.value >= 1.0] for e in ordered)
