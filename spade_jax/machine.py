@@ -14,16 +14,15 @@ from typing import Any
 import jax
 from etils import epath
 
-from sandbox import crew as sandbox_crew
 from sandbox import records as sandbox_records
 from spade_jax import (
     codec,
     corpus,
+    crews,
     domains,
     files,
     hint,
     hosts,
-    lent,
     programs,
     records,
     rollout,
@@ -209,7 +208,7 @@ class CountedCrew:
             cpu_seconds=config.cpu_seconds,
             memory_bytes=config.memory_mib << 20,
         )
-        make = open_fleet if config.fleet else open_crew
+        make = crews.open_fleet if config.fleet else crews.open_crew
         self._crew = make(config, (*config.packages, *packages))
         self.programs = 0
 
@@ -247,31 +246,6 @@ class CountedCrew:
     def close(self) -> None:
         """Stop the boxes."""
         self._crew.close()
-
-
-def open_crew(config: settings.SandboxConfig, packages: Sequence[str]) -> sandbox_crew.Crew:
-    """Start boxes on this host."""
-    crew = sandbox_crew.CrewConfig(tier=config.tier, boxes=config.boxes, platform=config.platform)
-    return sandbox_crew.Crew(lent.lending(crew, packages))
-
-
-def open_fleet(config: settings.SandboxConfig, packages: Sequence[str]) -> Any:
-    """Reach a fleet; Ray is imported only here.
-
-    Raises:
-      sandbox.records.SandboxUnavailable: Ray is missing, or no host that fits is there.
-    """
-    from sandbox.fleet import desk
-
-    try:
-        from sandbox.fleet import cluster
-    except ModuleNotFoundError as error:
-        raise sandbox_records.SandboxUnavailable(
-            f"sandbox.fleet={config.fleet} needs Ray ({error}): pip install '.[fleet]', or leave "
-            "sandbox.fleet empty, which starts boxes on this host."
-        ) from None
-    names = tuple(lent.brought(packages))
-    return cluster.join(config.fleet, desk.FleetConfig(tier=config.tier, packages=names))
 
 
 def show_hint(

@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("ray", reason="the fleet needs Ray: pip install '.[fleet]'")
 
 from sandbox.fleet import cluster, desk  # noqa: E402
-from spade_jax import machine, settings  # noqa: E402
+from spade_jax import crews, settings  # noqa: E402
 
 ROOT = pathlib.Path(__file__).parents[1]
 PATIENCE_SECONDS = 240.0  # a Ray node takes a minute where the machine is busy
@@ -79,7 +79,7 @@ def running(folder):
     hosts = {name: host(folder, name, address) for name in ("a", "b")}
     try:
         config = settings.SandboxConfig(fleet=address, tier="subprocess")
-        with machine.open_fleet(config, ["sympy"]) as fleet:
+        with crews.open_fleet(config, ["sympy"]) as fleet:
             wait_until(lambda: len(fleet.reports()) == 2, lambda: log(folder, "a"))
             yield fleet, address, hosts
     finally:

@@ -27,6 +27,7 @@ LAYERS = {
     "corridors": (
         *(
             "settings",
+            "crews",
             "machine",
             "ledger",
             "story",
