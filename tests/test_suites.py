@@ -222,6 +222,8 @@ def test_intervals_of_repeated_questions_are_over_tasks():
     assert (found.rate, found.solved, found.questions) == (0.5, 3, 6)
     assert found.high == 1.0 and found.low == 0.0
     assert found.pass_at == {"1": 0.5, "2": pytest.approx(2 / 3)}
+    alike = sheet.summarise(given, {t: suite.Result(task=t, answers="00") for t in "abc"})
+    assert (alike.low, alike.high) == pytest.approx((0.0, 0.5615), abs=1e-4)  # 3.8415 / 6.8415
     single = sheet.summarise(given, {t: suite.Result(task=t, answers="1") for t in "abc"})
     assert single.low == pytest.approx(0.4385, abs=1e-4)  # Wilson: 3 / (3 + 3.8415)
 

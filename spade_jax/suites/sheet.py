@@ -109,7 +109,7 @@ def summarise(given: suite.Suite, results: Mapping[str, suite.Result]) -> Score:
     """Sum up a suite.
 
     The interval is Wilson's over questions; where a question is tried more than once it is normal
-    over tasks, whose tries are not independent.
+    over tasks, whose tries are not independent, or Wilson's over tasks where all shares are equal.
     """
     answers = {task: results[task].answers for task in given.tasks if task in results}
     text = "".join(answers.values())
@@ -153,6 +153,9 @@ def _over_tasks(shares: list[float]) -> tuple[float, float, float]:
     if len(shares) < 2:
         return mean, 0.0, 1.0
     half = _Z95 * float(np.std(shares, ddof=1)) / math.sqrt(len(shares))
+    if half == 0.0:  # tasks that are all alike say that little varies, not that nothing does
+        bounds = metrics.interval(mean * len(shares), len(shares))
+        return mean, bounds.low, bounds.high
     return mean, max(0.0, mean - half), min(1.0, mean + half)
 
 
