@@ -30,8 +30,8 @@ def test_a_run_restored_from_its_checkpoint_goes_on_as_if_nothing_had_happened(t
 
 @pytest.fixture(scope="module")
 def run():
-    """24 iterations in which the agent's skill doubles."""
-    return scripted_study.study(scripted_study.run_config(24))
+    """48 iterations in which the agent's skill doubles."""
+    return scripted_study.study(scripted_study.run_config(48))
 
 
 def test_win_rates_stay_near_the_middle_while_skill_doubles(run):
@@ -39,7 +39,7 @@ def test_win_rates_stay_near_the_middle_while_skill_doubles(run):
     assert run[-1]["skill"] == 2 * run[0]["skill"]
     # The first generations know nothing of the agent. 96 plays: a standard error of 0.05.
     assert all(0.2 < rate < 0.8 for rate in rates[12:]), rates
-    assert 0.3 < np.mean(rates[12:]) < 0.7
+    assert 0.4 < np.mean(rates[12:]) < 0.65
 
 
 def test_counts_conserve_and_no_environment_leaks(run):
@@ -48,7 +48,7 @@ def test_counts_conserve_and_no_environment_leaks(run):
         assert line["count/generated"] == line["count/trained"] + masked
         assert line["env/pool_size"] <= 48
     # 12 drafts every second iteration, credited in the iteration after: none waits longer.
-    assert [line["count/waiting"] for line in run] == [12, 0] * 12
+    assert [line["count/waiting"] for line in run] == [12, 0] * 24
 
 
 class Designer:
