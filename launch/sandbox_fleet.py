@@ -20,7 +20,7 @@ import time
 from absl import app, flags
 
 from sandbox import crew, records
-from sandbox.fleet import desk, meter
+from sandbox.fleet import held, meter
 from spade_jax import lent
 
 _HEAD = flags.DEFINE_bool("head", False, "Start the cluster; its end is the end of the fleet.")
@@ -117,7 +117,7 @@ def _own(lent) -> list:
         return []
     try:
         return [lent.ask("report").result(timeout=30)]
-    except desk.HostLost as error:
+    except held.HostLost as error:
         print(f"the crew of this host does not answer: {error}", file=sys.stderr)
         return []
 
@@ -132,7 +132,7 @@ def _drain(lent) -> None:
             vacant = vacant + 1 if lent.ask("vacant").result(timeout=30) else 0
             time.sleep(0.5)
         lent.ask("close").result(timeout=60)
-    except desk.HostLost as error:
+    except held.HostLost as error:
         print(f"the crew of this host is gone already: {error}", file=sys.stderr)
 
 

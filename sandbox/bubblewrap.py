@@ -47,6 +47,8 @@ def command(bwrap: str, root: bundle.Root, flags: list[str]) -> list[str]:
     for source, destination in root.binds:
         command += ["--ro-bind", source, destination]
     command += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/dev/shm"]
+    # Bound without devices, it cannot be opened: mapped, it is memory that stays when unmapped.
+    command += ["--ro-bind", "/dev/zero", "/dev/zero"]
     command += ["--cap-drop", "ALL"]
     for name in (*bundle.CAPABILITIES, "CAP_NET_ADMIN"):
         command += ["--cap-add", name]

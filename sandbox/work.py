@@ -213,10 +213,12 @@ def new_job(
     )
 
 
-def resolve(future: concurrent.futures.Future | None, value: Any) -> None:
-    """Set a result unless the caller cancelled or has it already."""
-    if future is not None and not future.done() and future.set_running_or_notify_cancel():
-        future.set_result(value)
+def resolve(future: concurrent.futures.Future | None, value: Any) -> bool:
+    """Set a result unless the caller cancelled or has it already; tell whether it was set."""
+    if future is None or future.done() or not future.set_running_or_notify_cancel():
+        return False
+    future.set_result(value)
+    return True
 
 
 def fill(

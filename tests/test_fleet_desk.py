@@ -7,9 +7,10 @@ import concurrent.futures
 import dataclasses
 
 from sandbox import records
-from sandbox.fleet import desk, meter
+from sandbox.fleet import desk, held, meter
 
 OK = records.Outcome(status="ok", stdout="done")
+INFRA = records.Outcome(status="infra", detail="the box died")
 LIMITS = records.Limits(wall_seconds=5.0)
 REPORT = meter.total([])
 
@@ -27,7 +28,7 @@ class Host:
     def ask(self, method, *arguments):
         future = concurrent.futures.Future()
         if self.dead:
-            future.set_exception(desk.HostLost("gone"))
+            future.set_exception(held.HostLost("gone"))
         elif method in ("renew", "release", "farewell"):
             self.asked.append((method, arguments, future))
             future.set_result(self.report)
@@ -44,7 +45,7 @@ class Host:
         self.dead = True
         for _, _, future in self.asked:
             if not future.done():
-                future.set_exception(desk.HostLost("gone"))
+                future.set_exception(held.HostLost("gone"))
 
 
 class Office:
@@ -70,7 +71,7 @@ class Office:
     def run(self, name: str = "program", since: float = 0.0) -> concurrent.futures.Future:
         future = concurrent.futures.Future()
         self.desk.add(
-            desk.Job(
+            held.Job(
                 method="run",
                 arguments=(name,),
                 limits=LIMITS,
@@ -82,17 +83,17 @@ class Office:
         self.work()
         return future
 
-    def open(self) -> desk.Seat:
-        return desk.Seat(number=7, opening={"source": "x"})
+    def open(self) -> held.Seat:
+        return held.Seat(number=7, opening={"source": "x"})
 
-    def submit(self, seat: desk.Seat, count: int = 1) -> concurrent.futures.Future:
+    def submit(self, seat: held.Seat, count: int = 1) -> concurrent.futures.Future:
         future = concurrent.futures.Future()
         requests = [{"n": i} for i in range(count)]
-        self.desk.submit(desk.Batch(seat=seat, requests=requests, future=future, since=0.0))
+        self.desk.submit(held.Batch(seat=seat, requests=requests, future=future, since=0.0))
         self.work()
         return future
 
-    def begin(self, seat: desk.Seat) -> None:
+    def begin(self, seat: held.Seat) -> None:
         """Have a session answer its first batch."""
         self.submit(seat)
         [(_, answer)] = seat.home.host.open("batch")
@@ -139,7 +140,7 @@ def test_programs_of_a_lost_host_move_and_are_answered_once():
         future.set_result(OK)
     office.work()
     assert [future.result(timeout=0) for future in futures] == [OK] * 3
-    assert office.desk.losses == desk.Losses(hosts=1, moved=3)
+    assert office.desk.losses == held.Losses(hosts=1, moved=3)
 
 
 def test_what_a_silent_host_says_after_it_was_given_up_is_not_heard():
@@ -204,9 +205,88 @@ def test_sessions_of_a_lost_host_answer_infra_and_others_go_on():
     assert found.count(["infra"] * 3) == found.count(["ok"] * 3) == 2
     assert statuses(queued) == ["infra"] * 2
     # 2 sessions with 3 requests under way each, and 2 requests queued behind one of them
-    assert office.desk.losses == desk.Losses(hosts=1, sessions=2, requests=8)
+    assert office.desk.losses == held.Losses(hosts=1, sessions=2, requests=8)
     lost = next(seat for seat in seats if seat.lost)
     assert statuses(office.submit(lost)) == ["infra"]
+    assert office.desk.losses == held.Losses(hosts=1, sessions=2, requests=9)
+
+
+def test_a_session_that_asks_nothing_any_more_is_no_loss_and_one_that_asks_later_is():
+    office = Office(a=Host())
+    done, idle = office.open(), office.open()
+    for seat in (done, idle):
+        office.begin(seat)
+    done.home.host.die()
+    office.desk.tick(done.home.heard + 5)  # the lease is renewed, and nobody answers
+    office.work()
+    office.desk.release(done)
+    assert office.desk.losses == held.Losses(hosts=1)
+    assert statuses(office.submit(idle, 3)) == ["infra"] * 3
+    assert office.desk.losses == held.Losses(hosts=1, sessions=1, requests=3)
+
+
+def test_a_dying_host_that_still_answers_infra_loses_what_began_and_moves_the_rest():
+    """The boxes of a host die before its connection does."""
+    first, second = Host(), Host("b")
+    office = Office(a=first)
+    begun, fresh = office.open(), office.open()
+    office.begin(begun)
+    steps, opening = [office.submit(begun, 2), office.submit(begun)], office.submit(fresh)
+    program = office.run()
+    office.join(b=second)
+    for _, answer in first.open("batch"):
+        answer.set_result([INFRA] * (2 if answer is first.open("batch")[0][1] else 1))
+    [(_, answer)] = first.open("run")
+    answer.set_result(INFRA)
+    office.work()
+    assert [statuses(future) for future in steps] == [["infra"] * 2, ["infra"]]
+    first.die()
+    office.work()
+    [(arguments, answer)] = second.open("batch")  # as a new session, with its opening
+    assert arguments[1] != 7 and arguments[2] == {"source": "x"}
+    answer.set_result([OK])
+    second.open("run")[0][1].set_result(OK)
+    office.work()
+    assert (statuses(opening), program.result(timeout=0)) == (["ok"], OK)
+    # The first host is not counted: it was not asked after it died.
+    assert office.desk.losses == held.Losses(moved=2, sessions=1, requests=3)
+
+
+def test_what_failed_on_a_host_waits_for_another_that_is_full():
+    """A dying host answers at once and would get it again and again."""
+    first, second = Host(), Host("b", boxes=4)
+    office = Office(a=first, b=second)
+    futures = [office.run(str(i)) for i in range(10)]
+    assert (len(first.open("run")), len(second.open("run"))) == (2, 8)
+    for _, answer in first.open("run"):
+        answer.set_result(INFRA)
+    office.work()
+    assert (len(first.open("run")), len(second.open("run"))) == (0, 8)
+    for _, answer in second.open("run"):
+        answer.set_result(OK)
+    office.work()
+    assert len(second.open("run")) == 2
+    for _, answer in second.open("run"):
+        answer.set_result(OK)
+    office.work()
+    assert [future.result(timeout=0) for future in futures] == [OK] * 10
+
+
+def test_the_late_answer_of_a_lost_host_to_a_session_that_moved_is_not_heard():
+    first, second = Host(), Host("b")
+    office = Office(a=first)
+    seat = office.open()
+    future = office.submit(seat)
+    home = office.desk.homes["a"]
+    home.asking = True
+    office.desk.tick(home.heard + office.desk.config.silent_seconds + 1)
+    office.join(b=second)
+    first.open("batch")[0][1].set_result([dataclasses.replace(OK, stdout="late")])
+    office.work()
+    assert not future.done()
+    second.open("batch")[0][1].set_result([OK])
+    office.work()
+    assert future.result(timeout=0) == [OK]
 
 
 def test_a_session_without_an_answer_moves_as_a_program_does():
@@ -223,7 +303,7 @@ def test_a_session_without_an_answer_moves_as_a_program_does():
         answer.set_result([OK] * count)
         office.work()
     assert [statuses(future) for future in futures] == [["ok"], ["ok", "ok"]]
-    assert office.desk.losses == desk.Losses(hosts=1, moved=1)
+    assert office.desk.losses == held.Losses(hosts=1, moved=1)
 
 
 def test_a_session_that_found_no_host_waits_for_one():
@@ -258,7 +338,7 @@ def test_a_host_that_leaves_gets_nothing_new_keeps_its_sessions_and_is_no_loss()
     first.die()
     office.desk.tick(office.desk.homes["a"].heard + 3)
     office.work()
-    assert "a" not in office.desk.homes and office.desk.losses == desk.Losses()
+    assert "a" not in office.desk.homes and office.desk.losses == held.Losses()
 
 
 def test_a_host_of_another_tier_is_not_used():
@@ -281,7 +361,7 @@ def test_what_is_left_of_the_deadline_goes_with_the_program_and_too_little_is_in
     # A deadline 30 s after the first request: 12 s later 18 are left, 26 s later less than the 5
     # that the program may run.
     future = concurrent.futures.Future()
-    job = desk.Job(
+    job = held.Job(
         method="run", arguments=(), limits=LIMITS, future=future, since=0.0, deadline=30.0
     )
     assert job.limits_left(12.0).deadline_seconds == 18.0
@@ -315,7 +395,7 @@ def test_closing_a_session_answers_what_waits_and_tells_the_host():
     office.work()
     assert [statuses(future) for future in futures] == [["infra"]] * 2
     assert [m for m, _, _ in host.asked].count("release") == 1
-    assert office.desk.losses == desk.Losses()
+    assert office.desk.losses == held.Losses()
 
 
 def test_a_program_cancelled_while_it_waits_is_not_sent():

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from sandbox import crew, records
-from sandbox.fleet import client, desk, host, meter
+from sandbox.fleet import client, desk, held, host, meter
 
 ECHO = """
 class EchoEnv:
@@ -39,7 +39,7 @@ class LocalHost:
     def ask(self, method, *arguments):
         if self.lost:
             gone = concurrent.futures.Future()
-            gone.set_exception(desk.HostLost("unplugged"))
+            gone.set_exception(held.HostLost("unplugged"))
             return gone
         return asyncio.run_coroutine_threadsafe(getattr(self.crew, method)(*arguments), self.loop)
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from sandbox import crew, records
-from sandbox.fleet import desk, meter
+from sandbox.fleet import desk, held, meter
 
 TICK_SECONDS = 0.5
 
@@ -26,11 +26,11 @@ TICK_SECONDS = 0.5
 class Link(Protocol):
     """Finds the hosts of a fleet."""
 
-    def hosts(self) -> dict[str, desk.Host]:
+    def hosts(self) -> dict[str, held.Host]:
         """Give the hosts there are, by name. May take a while.
 
         Raises:
-          desk.HostLost: nobody can say.
+          held.HostLost: nobody can say.
         """
 
     def close(self) -> None:
@@ -106,10 +106,10 @@ class Fleet:
         limits, now = limits or records.Limits(), time.monotonic()
         future: concurrent.futures.Future = concurrent.futures.Future()
         if not self._room.acquire(timeout=limits.patience):
-            future.set_result(desk.infra(crew.QUEUE_FULL))
+            future.set_result(held.infra(crew.QUEUE_FULL))
             return future
         future.add_done_callback(lambda _: self._room.release())
-        job = desk.Job(
+        job = held.Job(
             method=method,
             arguments=arguments,
             limits=limits,
@@ -145,18 +145,18 @@ class Fleet:
         batch."""
         crew.template_kind(source, hash_seed)  # refuses a hash seed here and not on the host
         opening = {"source": source, "hash_seed": hash_seed, **options}
-        return Session(self, desk.Seat(number=next(self._numbers), opening=opening))
+        return Session(self, held.Seat(number=next(self._numbers), opening=opening))
 
-    def submit(self, batch: desk.Batch) -> None:
+    def submit(self, batch: held.Batch) -> None:
         """Send a batch of a session."""
         self._do(lambda: self._desk.submit(batch))
 
-    def release(self, seat: desk.Seat) -> None:
+    def release(self, seat: held.Seat) -> None:
         """Close a session."""
         self._do(lambda: self._desk.release(seat))
 
     @property
-    def losses(self) -> desk.Losses:
+    def losses(self) -> held.Losses:
         """What the loss of hosts has cost so far."""
         return self._desk.losses
 
@@ -201,7 +201,7 @@ class Fleet:
         while not self._closed.is_set():
             try:
                 found = self._link.hosts()
-            except desk.HostLost as error:
+            except held.HostLost as error:
                 print(f"sandbox: the hosts of the fleet are unknown: {error}", file=sys.stderr)
             else:
                 self._do(lambda found=found: self._desk.court(found))
@@ -235,7 +235,7 @@ class Fleet:
 class Session:
     """One process with many plays on one host; see `crew.Session`."""
 
-    def __init__(self, fleet: Fleet, seat: desk.Seat):
+    def __init__(self, fleet: Fleet, seat: held.Seat):
         self._fleet, self._seat = fleet, seat
 
     def submit(self, requests: list[dict]) -> concurrent.futures.Future[list[records.Outcome]]:
@@ -246,7 +246,7 @@ class Session:
             return future
         now = time.monotonic()
         self._fleet.submit(
-            desk.Batch(seat=self._seat, requests=list(requests), future=future, since=now)
+            held.Batch(seat=self._seat, requests=list(requests), future=future, since=now)
         )
         return future
 

@@ -28,7 +28,7 @@ from typing import Any
 import ray
 
 from sandbox import crew, janitor, records, start
-from sandbox.fleet import client, desk, host, meter, warden
+from sandbox.fleet import client, desk, held, host, meter, warden
 
 NAMESPACE = "spade_jax_sandbox"
 PREFIX = "crew-"  # of an actor's name, before that of its node
@@ -203,7 +203,7 @@ class RayHost:
     actor: Any
 
     def ask(self, method: str, *arguments: Any) -> concurrent.futures.Future:
-        """Call the actor; a lost one is told as `desk.HostLost`."""
+        """Call the actor; a lost one is told as `held.HostLost`."""
         answer: concurrent.futures.Future = concurrent.futures.Future()
 
         def heard(future: concurrent.futures.Future) -> None:
@@ -213,12 +213,12 @@ class RayHost:
             elif isinstance(error, (ray.exceptions.RayTaskError, ValueError, TypeError)):
                 answer.set_exception(error)  # the actor lives and our call of it failed
             else:
-                answer.set_exception(desk.HostLost(f"{type(error).__name__}: {error}"[:300]))
+                answer.set_exception(held.HostLost(f"{type(error).__name__}: {error}"[:300]))
 
         try:
             reference = getattr(self.actor, method).remote(*arguments)
         except ray.exceptions.RayError as error:
-            answer.set_exception(desk.HostLost(str(error)[:300]))
+            answer.set_exception(held.HostLost(str(error)[:300]))
             return answer
         reference.future().add_done_callback(heard)
         return answer
@@ -239,7 +239,7 @@ class Cluster:
         except ValueError:
             return {}  # one ended between the two questions: the next look finds the others
         except Exception as error:
-            raise desk.HostLost(str(error)) from error
+            raise held.HostLost(str(error)) from error
         self._known = fresh
         return {name.removeprefix(PREFIX): found for name, found in fresh.items()}
 
@@ -287,6 +287,6 @@ def place_crew(node: Node, config: crew.CrewConfig, lease_seconds: float) -> Ray
     )
     try:
         placed.ask("report").result()
-    except (desk.HostLost, ray.exceptions.RayError) as error:
+    except (held.HostLost, ray.exceptions.RayError) as error:
         raise records.SandboxUnavailable(f"The crew of {node.name} is not up: {error}") from None
     return placed

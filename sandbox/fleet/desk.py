@@ -1,10 +1,10 @@
 """Who does what: the state of one client of the fleet, without threads.
 
 Programs and calls wait here until a host has room, so that a host that joins takes its part at
-once; when a host is lost they go to another. A session that has answered stays on its host to the
-end; when that is lost, all that is asked of it answers `infra`. What a lost host says later is not
-heard, so that everything asked is answered once. `client.Fleet` owns the one thread that calls a
-desk.
+once; when a host is lost or fails them they go to another. So does a session without an answer. One
+that has answered stays on its host to the end; when that is lost or fails it, all that is asked of
+it answers `infra`. What a lost host says later is not heard, so that everything asked is answered
+once. A loss is counted where it is told. `client.Fleet` owns the one thread that calls a desk.
 """
 
 from __future__ import annotations
@@ -12,27 +12,18 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import dataclasses
+import itertools
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from sandbox import crew, records, work
-from sandbox.fleet import meter
+from sandbox.fleet import held, meter
 
+RELEASED = "the session is closed"
 NOBODY = "no host of the fleet took it"
 CLOSED = "the fleet is closed"
-
-
-class HostLost(Exception):
-    """A host did not answer: it is gone, or cannot be reached."""
-
-
-class Host(Protocol):
-    """A `host.HostCrew` somewhere."""
-
-    def ask(self, method: str, *arguments: Any) -> concurrent.futures.Future:
-        """Call a method; the future raises HostLost where the host is gone."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,81 +51,6 @@ class FleetConfig:
                 raise ValueError(f"fleet.{name}={getattr(self, name)}: set it above 0.")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Losses:
-    """What the loss of hosts has cost this client."""
-
-    hosts: int = 0
-    moved: int = 0  # programs, calls and sessions without an answer yet, started again elsewhere
-    sessions: int = 0  # under way on those hosts: what is asked of them answers `infra`
-    requests: int = 0  # of those sessions, unanswered when their host was lost
-
-
-@dataclasses.dataclass(eq=False, kw_only=True)
-class Job:
-    """A program or a call."""
-
-    method: str
-    arguments: tuple
-    limits: records.Limits
-    future: concurrent.futures.Future
-    since: float  # when it began to wait for a host
-    deadline: float  # it is answered by then
-    moves: int = 0
-
-    def limits_left(self, now: float) -> records.Limits:
-        """The limits, with what is left of the deadline."""
-        left = max(self.deadline - now, self.limits.wall_seconds)
-        return dataclasses.replace(self.limits, deadline_seconds=left)
-
-
-@dataclasses.dataclass(eq=False, kw_only=True)
-class Batch:
-    """Requests of a session that are sent together."""
-
-    seat: Seat
-    requests: list[dict]
-    future: concurrent.futures.Future
-    since: float
-
-
-@dataclasses.dataclass(eq=False, kw_only=True)
-class Seat:
-    """A session: where it lives and what it is asked."""
-
-    number: int
-    opening: dict  # the arguments of `crew.Crew.open`
-    begun: bool = False  # it has answered: its state is on its host
-    moves: int = 0
-    home: Home | None = None
-    active: Batch | None = None
-    waiting: collections.deque[Batch] = dataclasses.field(default_factory=collections.deque)
-    lost: str = ""  # why it answers nothing any more
-
-
-@dataclasses.dataclass(eq=False, kw_only=True)
-class Home:
-    """A host in use."""
-
-    name: str
-    host: Host
-    report: meter.Report
-    heard: float
-    asking: bool = False  # a renewal is under way
-    jobs: set[Job] = dataclasses.field(default_factory=set)  # there now
-    seats: set[Seat] = dataclasses.field(default_factory=set)
-
-    @property
-    def load(self) -> float:
-        """What it has to do, per box."""
-        return (len(self.jobs) + len(self.seats)) / self.report.boxes
-
-    @property
-    def full(self) -> bool:
-        """It holds as many programs as its boxes run at once, and one more each."""
-        return len(self.jobs) >= self.report.boxes * (self.report.window + 1)
-
-
 class Desk:
     """Gives work to hosts.
 
@@ -145,24 +61,29 @@ class Desk:
 
     def __init__(self, config: FleetConfig, name: str, post: Callable[[Callable[[], None]], None]):
         self.config, self.name, self._post = config, name, post
-        self.homes: dict[str, Home] = {}
+        self.homes: dict[str, held.Home] = {}
         self.refused: dict[str, str] = {}  # host -> why it is not used
-        self.losses = Losses()
+        self.losses = held.Losses()
+        self._numbers = itertools.count(
+            -1, -1
+        )  # of moved sessions; a client's own are not negative
         self._courted: dict[str, float] = {}  # asked for their first report, since when
-        self._jobs: collections.deque[Job] = collections.deque()
-        self._openings: collections.deque[Batch] = collections.deque()  # first ones, without host
+        self._jobs: collections.deque[held.Job] = collections.deque()
+        self._openings: collections.deque[held.Batch] = (
+            collections.deque()
+        )  # first ones, without host
 
     # -- asked by callers --------------------------------------------------------------------------
 
-    def add(self, job: Job) -> None:
+    def add(self, job: held.Job) -> None:
         """Take a program or a call."""
         self._jobs.append(job)
 
-    def submit(self, batch: Batch) -> None:
+    def submit(self, batch: held.Batch) -> None:
         """Take a batch of a session; the first one chooses its host."""
         seat = batch.seat
         if seat.lost:
-            work.resolve(batch.future, [infra(seat.lost)] * len(batch.requests))
+            self._deny(batch)
             return
         seat.waiting.append(batch)
         if seat.home is not None:
@@ -170,14 +91,12 @@ class Desk:
         elif len(seat.waiting) == 1:
             self._openings.append(batch)
 
-    def release(self, seat: Seat) -> None:
+    def release(self, seat: held.Seat) -> None:
         """Close a session."""
         if seat.lost:
             return
-        home = seat.home
-        self._lose_seat(seat, "the session is closed")
-        if home is not None:
-            self._ask(home.host, ("release", self.name, seat.number), lambda *heard: None)
+        self._vacate(seat)
+        self._lose_seat(seat, RELEASED)
 
     def dispatch(self) -> None:
         """Send what waits while hosts have room."""
@@ -185,19 +104,23 @@ class Desk:
         while self._openings and homes:
             seat = self._openings.popleft().seat
             if not seat.lost:
-                seat.home = min(homes, key=lambda home: home.load)
+                seat.home = min(untried(homes, seat), key=lambda home: home.load)
                 seat.home.seats.add(seat)
                 self._send(seat)
-        while self._jobs:
-            free = [home for home in homes if not home.full]
-            if not free:
-                break
+        waiting: list[held.Job] = []
+        while self._jobs and not all(home.full for home in homes):
             job = self._jobs.popleft()
-            if not job.future.cancelled():
-                home = min(free, key=lambda home: home.load)
-                home.jobs.add(job)
-                asked = (job.method, *job.arguments, job.limits_left(time.monotonic()))
-                self._ask(home.host, asked, self._ran, job, home)
+            free = [home for home in untried(homes, job) if not home.full]
+            if job.future.cancelled():
+                continue
+            if not free:
+                waiting.append(job)
+                continue
+            home = min(free, key=lambda home: home.load)
+            home.jobs.add(job)
+            asked = (job.method, *job.arguments, job.limits_left(time.monotonic()))
+            self._ask(home.host, asked, self._ran, job, home)
+        self._jobs.extendleft(reversed(waiting))
 
     def end(self) -> None:
         """Say good-bye to the hosts and answer everything."""
@@ -205,7 +128,7 @@ class Desk:
         for home in homes:
             home.host.ask("farewell", self.name)
             for job in home.jobs:
-                work.resolve(job.future, infra(CLOSED))
+                self._deny_job(job, CLOSED)
             for seat in list(home.seats):
                 self._lose_seat(seat, CLOSED)
         self.give_up(float("inf"), CLOSED)
@@ -213,13 +136,13 @@ class Desk:
     def give_up(self, before: float, reason: str) -> None:
         """Answer what began to wait for a host before a time."""
         while self._jobs and self._jobs[0].since < before:
-            work.resolve(self._jobs.popleft().future, infra(reason))
+            self._deny_job(self._jobs.popleft(), reason)
         while self._openings and self._openings[0].since < before:
             self._lose_seat(self._openings.popleft().seat, reason)
 
     # -- hosts -------------------------------------------------------------------------------------
 
-    def court(self, found: dict[str, Host]) -> None:
+    def court(self, found: dict[str, held.Host]) -> None:
         """Ask hosts that are not in use for a report; who answers is taken."""
         now = time.monotonic()
         for name, host in found.items():
@@ -241,9 +164,9 @@ class Desk:
             self.give_up(now - self.config.join_seconds, NOBODY)
         for job in [job for job in self._jobs if job.deadline < now + job.limits.wall_seconds]:
             self._jobs.remove(job)
-            work.resolve(job.future, infra("too little was left of its deadline when it waited"))
+            self._deny_job(job, "too little was left of its deadline when it waited")
 
-    def _ask(self, host: Host, asked: tuple, then: Callable, *context: Any) -> None:
+    def _ask(self, host: held.Host, asked: tuple, then: Callable, *context: Any) -> None:
         """Call a host; its answer comes to `then(answer, error, *context)` in the desk's thread."""
 
         def heard(future: concurrent.futures.Future) -> None:
@@ -254,14 +177,16 @@ class Desk:
         host.ask(*asked).add_done_callback(heard)
 
     def _joined(
-        self, report: meter.Report | None, error: Exception | None, name: str, host: Host
+        self, report: meter.Report | None, error: Exception | None, name: str, host: held.Host
     ) -> None:
         self._courted.pop(name, None)
         if error is not None or name in self.homes or report.leaving:
             return
         why = self._unfit(report)
         if not why:
-            self.homes[name] = Home(name=name, host=host, report=report, heard=time.monotonic())
+            self.homes[name] = held.Home(
+                name=name, host=host, report=report, heard=time.monotonic()
+            )
         elif self.refused.get(name) != why:
             print(f"sandbox: host {name} is not used: {why}", file=sys.stderr)
             self.refused[name] = why
@@ -273,14 +198,16 @@ class Desk:
         missing = set(self.config.packages) - set(report.packages)
         return f"it does not lend {', '.join(sorted(missing))}" if missing else ""
 
-    def _renewed(self, report: meter.Report | None, error: Exception | None, home: Home) -> None:
+    def _renewed(
+        self, report: meter.Report | None, error: Exception | None, home: held.Home
+    ) -> None:
         home.asking = False
         if error is not None:
             self._lose(home, str(error))
         else:
             home.report, home.heard = report, time.monotonic()
 
-    def _lose(self, home: Home, reason: str) -> None:
+    def _lose(self, home: held.Home, reason: str) -> None:
         """Take a host out of use: its programs move, its sessions are lost."""
         if self.homes.get(home.name) is not home:
             return
@@ -292,102 +219,142 @@ class Desk:
         self._count(hosts=1)
         jobs, home.jobs = home.jobs, set()
         for job in jobs:
-            self._move(job, reason)
+            self._move(job, home, reason)
         for seat in list(home.seats):
-            if seat.begun or seat.moves >= self.config.moves:
-                unanswered = [*filter(None, [seat.active]), *seat.waiting]
-                self._count(sessions=1, requests=sum(len(b.requests) for b in unanswered))
-                self._lose_seat(seat, reason)
-            else:
+            if self._may_move(seat):
                 self._move_seat(seat)
+            else:
+                self._lose_seat(seat, reason)
 
     def _count(self, **more: int) -> None:
         now = dataclasses.asdict(self.losses)
-        self.losses = Losses(**{name: now[name] + more.get(name, 0) for name in now})
+        self.losses = held.Losses(**{name: now[name] + more.get(name, 0) for name in now})
 
     # -- programs and calls ------------------------------------------------------------------------
 
     def _ran(
-        self, outcome: records.Outcome | None, error: Exception | None, job: Job, home: Home
+        self,
+        outcome: records.Outcome | None,
+        error: Exception | None,
+        job: held.Job,
+        home: held.Home,
     ) -> None:
         if job not in home.jobs:
             return  # it was moved since
         home.jobs.remove(job)
-        if isinstance(error, HostLost):
-            self._move(job, str(error))
+        if isinstance(error, held.HostLost):
+            self._move(job, home, str(error))
             self._lose(home, str(error))
         elif error is not None:
-            refuse(job.future, error)
+            held.refuse(job.future, error)
         elif outcome.status == records.INFRA:
-            self._move(job, outcome.detail)
+            self._move(job, home, outcome.detail)
         else:
             work.resolve(job.future, outcome)
 
-    def _move(self, job: Job, reason: str) -> None:
+    def _move(self, job: held.Job, home: held.Home, reason: str) -> None:
         """Try a program on another host, or report that the sandbox failed it."""
         if job.moves >= self.config.moves:
-            work.resolve(job.future, infra(f"tried {job.moves + 1} times; the last: {reason}"))
+            self._deny_job(job, f"tried {job.moves + 1} times; the last: {reason}")
             return
         job.moves += 1
+        job.tried.add(home.name)
         job.since = time.monotonic()
         self._count(moved=1)
         self._jobs.appendleft(job)
 
+    def _deny_job(self, job: held.Job, reason: str) -> None:
+        if work.resolve(job.future, held.infra(reason)) and reason != CLOSED:
+            self._count(programs=1)
+
     # -- sessions ----------------------------------------------------------------------------------
 
-    def _send(self, seat: Seat) -> None:
+    def _send(self, seat: held.Seat) -> None:
         """Send the next batch of a session where none is under way: hosts promise no order."""
         if seat.active is not None or not seat.waiting:
             return
         seat.active = batch = seat.waiting.popleft()
         opening = None if seat.begun else seat.opening
         asked = ("batch", self.name, seat.number, opening, batch.requests)
-        self._ask(seat.home.host, asked, self._answered, batch)
+        self._ask(seat.home.host, asked, self._answered, batch, seat.home)
 
     def _answered(
-        self, outcomes: list[records.Outcome] | None, error: Exception | None, batch: Batch
+        self,
+        outcomes: list[records.Outcome] | None,
+        error: Exception | None,
+        batch: held.Batch,
+        home: held.Home,
     ) -> None:
         seat = batch.seat
-        if seat.active is not batch:
-            return  # the session was lost or closed since
-        if isinstance(error, HostLost):
+        if seat.active is not batch or seat.home is not home:
+            return  # the session was lost, closed or moved since
+        if isinstance(error, held.HostLost):
             self._lose(seat.home, str(error))
             return
-        seat.active, seat.begun = None, True
         if error is not None:
-            refuse(batch.future, error)
+            held.refuse(batch.future, error)
+            self._vacate(seat)
             self._lose_seat(seat, f"the host failed: {error}")
+            return
+        failed = [outcome for outcome in outcomes if outcome.status == records.INFRA]
+        if failed and len(failed) == len(outcomes) and self._may_move(seat):
+            self._vacate(seat)
+            self._move_seat(seat)
+            return
+        seat.active, seat.begun = None, True
+        if failed:
+            self._vacate(seat)
+            self._tell(batch, outcomes, len(failed))
+            self._lose_seat(seat, failed[-1].detail)
             return
         work.resolve(batch.future, outcomes)
         self._send(seat)
 
-    def _move_seat(self, seat: Seat) -> None:
+    def _may_move(self, seat: held.Seat) -> bool:
+        return not seat.begun and seat.moves < self.config.moves
+
+    def _move_seat(self, seat: held.Seat) -> None:
         """Begin a session without an answer on another host: there is no state to lose."""
         seat.home.seats.discard(seat)
+        seat.tried.add(seat.home.name)
         batch, seat.active, seat.home = seat.active, None, None
         seat.waiting.appendleft(batch)
+        seat.number = next(
+            self._numbers
+        )  # a host may read the end of the old one after this begins
         seat.moves += 1
         batch.since = time.monotonic()
         self._count(moved=1)
         self._openings.append(batch)
 
-    def _lose_seat(self, seat: Seat, reason: str) -> None:
+    def _vacate(self, seat: held.Seat) -> None:
+        """Have the host of a session end it."""
+        if seat.home is not None:
+            asked = ("release", self.name, seat.number)
+            self._ask(seat.home.host, asked, lambda *heard: None)
+
+    def _lose_seat(self, seat: held.Seat, reason: str) -> None:
         """Answer all that was asked of a session with `infra`, now and later."""
         seat.lost = seat.lost or reason
         batches, seat.active = [seat.active, *seat.waiting], None
         seat.waiting.clear()
         if seat.home is not None:
             seat.home.seats.discard(seat)
-        for batch in batches:
-            if batch is not None:
-                work.resolve(batch.future, [infra(reason)] * len(batch.requests))
+        for batch in filter(None, batches):
+            self._deny(batch)
+
+    def _deny(self, batch: held.Batch) -> None:
+        requests = len(batch.requests)
+        self._tell(batch, [held.infra(batch.seat.lost)] * requests, requests)
+
+    def _tell(self, batch: held.Batch, outcomes: list[records.Outcome], lost: int) -> None:
+        """Give the outcomes of a batch, and count those that the sandbox failed."""
+        seat = batch.seat
+        if work.resolve(batch.future, outcomes) and seat.lost not in (RELEASED, CLOSED):
+            self._count(sessions=not seat.told, requests=lost)
+            seat.told = True
 
 
-def infra(detail: str) -> records.Outcome:
-    return records.Outcome(status=records.INFRA, detail=detail)
-
-
-def refuse(future: concurrent.futures.Future, error: Exception) -> None:
-    """Raise a fault of ours where the answer is awaited."""
-    if not future.done() and future.set_running_or_notify_cancel():
-        future.set_exception(error)
+def untried(homes: list[held.Home], asked: held.Job | held.Seat) -> list[held.Home]:
+    """The hosts that have not failed it yet, or all where each has."""
+    return [home for home in homes if home.name not in asked.tried] or homes

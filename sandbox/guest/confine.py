@@ -27,9 +27,11 @@ NEW_MOUNTS, NEW_IPC, NEW_USER, NEW_PIDS, NEW_NET = (
 NEW_UTS, NEW_CGROUP = 0x4000000, 0x2000000
 NOSUID, NODEV, NOEXEC, REC, PRIVATE = 2, 4, 8, 16384, 1 << 18
 FILE_BYTES = 64 << 20
-OPEN_FILES = 256
+OPEN_FILES = 64  # of one process: each may be a buffer in the kernel, which no limit counts
+INODES = 32768  # of /tmp and /dev/shm, where the kernel can bound them
 
-# Denied calls by name; numbers per machine, in the same order.
+# Denied calls by name. sendmsg passes descriptors to nobody, whose buffers no limit counts.
+# Below, numbers per machine in the same order: architecture, clone, denied, GUARDED without clone.
 DENIED = (
     "memfd_create shmget semget msgget mq_open unshare setns mount umount2 pivot_root chroot "
     "ptrace process_vm_readv process_vm_writev bpf perf_event_open keyctl add_key request_key "
@@ -37,7 +39,7 @@ DENIED = (
     "swapoff reboot settimeofday clock_settime adjtimex clock_adjtime sethostname "
     "setdomainname acct quotactl open_by_handle_at name_to_handle_at fanotify_init "
     "pidfd_getfd pidfd_open move_mount fsopen fsmount open_tree mount_setattr personality "
-    "kcmp syslog memfd_secret"
+    "kcmp syslog memfd_secret sendmsg sendmmsg"
 ).split()
 NUMBERS = {
     "x86_64": (
@@ -45,15 +47,30 @@ NUMBERS = {
         56,
         "319 29 64 68 240 272 308 165 166 155 161 101 310 311 321 298 250 248 249 323 425 246 175 "
         "313 176 167 168 169 164 227 159 305 170 171 163 179 304 303 300 438 434 429 430 432 428 "
-        "442 135 312 103 447",
+        "442 135 312 103 447 46 307",
+        "9 72 54 160 302",
     ),
     "aarch64": (
         0xC00000B7,
         220,
         "279 194 190 186 180 97 268 40 39 41 51 117 270 271 280 241 219 217 218 282 425 104 105 "
         "273 106 224 225 142 170 112 171 266 161 162 89 60 265 264 262 438 434 429 430 432 428 442 "
-        "92 272 116 447",
+        "92 272 116 447 211 269",
+        "222 25 208 164 261",
     ),
+}
+# Calls refused for some arguments: (argument, test, values), each holding for one of its values.
+# Namespaces; memory that stays when it is unmapped; larger buffers in the kernel; dumps of memory,
+# which a handler of the host may keep.
+BITS, EQUAL = 0x45, 0x15
+NAMESPACES = NEW_MOUNTS | NEW_IPC | NEW_USER | NEW_PIDS | NEW_NET | NEW_UTS | NEW_CGROUP
+GUARDED = {
+    "clone": ((0, BITS, (NAMESPACES,)),),
+    "mmap": ((3, BITS, (0x20,)), (3, BITS, (0x01,))),  # MAP_ANONYMOUS, MAP_SHARED
+    "fcntl": ((1, EQUAL, (1031,)),),  # F_SETPIPE_SZ
+    "setsockopt": ((1, EQUAL, (1,)), (2, EQUAL, (7, 8))),  # SO_SNDBUF, SO_RCVBUF
+    "setrlimit": ((0, EQUAL, (resource.RLIMIT_CORE,)),),
+    "prlimit64": ((1, EQUAL, (resource.RLIMIT_CORE,)),),
 }
 CLONE3 = 435  # on every machine; its flags lie in memory, so it is refused and libc falls back
 EPERM, ENOSYS = 1, 38
@@ -76,10 +93,11 @@ def clone_isolated():
     return pid
 
 
-def fresh_mounts(uid):
+def fresh_mounts(uid, on_linux=False):
     """Mount an empty /tmp and /dev/shm, owned by `uid`, and the /proc of the new pid namespace."""
     mount(b"none", b"/", b"", REC | PRIVATE, b"")
-    owned = b"mode=1777,uid=%d,gid=%d,size=" % (uid, uid)
+    owned = b"mode=1777,uid=%d,gid=%d," % (uid, uid)
+    owned += b"nr_inodes=%d,size=" % INODES if on_linux else b"size="
     mount(b"tmpfs", b"/tmp", b"tmpfs", NOSUID | NODEV, owned + b"64m")
     mount(b"tmpfs", b"/dev/shm", b"tmpfs", NOSUID | NODEV, owned + b"16m")
     mount(b"proc", b"/proc", b"proc", NOSUID | NODEV | NOEXEC, b"")
@@ -112,7 +130,7 @@ def set_limits(limits, own_user, limits_life):
     """
     address_space = int(limits["memory_bytes"]) + limits["base_bytes"]
     limit(resource.RLIMIT_AS, address_space)
-    limit(resource.RLIMIT_CORE, 0)
+    limit(resource.RLIMIT_CORE, 1)  # Linux: 0 would still feed a handler of the host, 1 does not
     limit(resource.RLIMIT_FSIZE, FILE_BYTES)
     limit(resource.RLIMIT_NOFILE, OPEN_FILES)
     if limits_life:
@@ -138,12 +156,17 @@ def drop_privileges(uid):
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_DUMPABLE) failed")
 
 
+def numbers(machine):
+    """Give the architecture of a machine, the denied calls, and the guarded ones in order."""
+    arch, clone, denied, guarded = NUMBERS[machine]
+    return arch, [int(n) for n in denied.split()], [clone, *map(int, guarded.split())]
+
+
 class Filter:
     """The system-call filter as the kernel takes it, made once, before any fork."""
 
     def __init__(self):
-        arch, clone, denied = NUMBERS[platform.machine()]
-        code = filter_program(arch, clone, [int(n) for n in denied.split()])
+        code = filter_program(*numbers(platform.machine()))
         raw = b"".join(struct.pack("HBBI", *line) for line in code)
         self.code = ctypes.create_string_buffer(raw, len(raw))
         address = ctypes.addressof(self.code)
@@ -159,26 +182,32 @@ def filter_calls(calls):
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_SECCOMP) failed")
 
 
-def filter_program(arch, clone, denied):
+def filter_program(arch, denied, guarded):
     """Write the filter as (code, jump if true, jump if false, operand) lines of classic BPF.
 
     Short, since gVisor compiles it anew for each program: one line for each denied call, with a
-    jump to the common answer at the end.
+    jump to the common answers at the end.
     """
-    load, equal, bits, at_least, answer = 0x20, 0x15, 0x45, 0x35, 0x06
-    allow, refuse, missing, kill = 0x7FFF0000, 0x50000 | EPERM, 0x50000 | ENOSYS, 0x80000000
-    namespaces = NEW_MOUNTS | NEW_IPC | NEW_USER | NEW_PIDS | NEW_NET | NEW_UTS | NEW_CGROUP
-    answers = [allow, refuse, missing, kill]
-    count = len(denied) + 8  # lines before the answers
+    load, at_least, answer = 0x20, 0x35, 0x06
+    answers = allow, refuse, missing, kill = 0x7FFF0000, 0x50000 | EPERM, 0x50000 | ENOSYS, 1 << 31
+    guards = list(zip(guarded, GUARDED.values(), strict=True))
+    sizes = [1 + sum(1 + len(values) for _, _, values in steps) for _, steps in guards]
+    count = 5 + len(denied) + sum(sizes)  # lines before the answers; after the last comes `allow`
 
     def to(result, line):
         return count + answers.index(result) - line - 1
 
-    lines = [(load, 0, 0, 4), (equal, 0, to(kill, 1), arch), (load, 0, 0, 0)]
+    lines = [(load, 0, 0, 4), (EQUAL, 0, to(kill, 1), arch), (load, 0, 0, 0)]
     lines += [(at_least, to(refuse, 3), 0, 0x40000000)]  # the x32 numbers
-    lines += [(equal, to(missing, 4), 0, CLONE3)]
+    lines += [(EQUAL, to(missing, 4), 0, CLONE3)]
     for number in denied:
-        lines += [(equal, to(refuse, len(lines)), 0, number)]
-    lines += [(equal, 0, to(allow, len(lines)), clone), (load, 0, 0, 16)]
-    lines += [(bits, to(refuse, len(lines)), to(allow, len(lines)), namespaces)]
+        lines += [(EQUAL, to(refuse, len(lines)), 0, number)]
+    for (number, steps), size in zip(guards, sizes, strict=True):
+        lines += [(EQUAL, 0, size - 1, number)]
+        for step, (argument, test, values) in enumerate(steps):
+            lines += [(load, 0, 0, 16 + 8 * argument)]
+            for place, value in enumerate(values):
+                more = len(values) - place - 1
+                holds = to(refuse, len(lines)) if step == len(steps) - 1 else more
+                lines += [(test, holds, 0 if more else to(allow, len(lines)), value)]
     return lines + [(answer, 0, 0, result) for result in answers]

@@ -99,7 +99,7 @@ class Template:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             place_descriptors(descriptors)
             if self.isolated:
-                confine.fresh_mounts(message["uid"])
+                confine.fresh_mounts(message["uid"], self.on_linux)
             else:
                 os.setsid()
                 os.chdir(folder)
