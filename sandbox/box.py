@@ -31,7 +31,8 @@ class Box:
     """Owns one box process.
 
     `launch(generation)` starts it and gives the `subprocess.Popen`; `tidy(generation)` removes what
-    one that worked leaves; `rehome(program, box)` takes a job that this box could not do. A
+    one that worked leaves; `rehome(program, box)` takes a job that this box could not do;
+    `blame(programs)` hears what was under way in a box that died. A
     `restored` box is awake already and is asked whether it is.
     """
 
@@ -43,10 +44,11 @@ class Box:
         tier: str,
         window: int,
         rehome: Callable[[work.Program, Box], None],
+        blame: Callable[[list[work.Program]], None] = lambda programs: None,
         restored: bool = False,
     ):
         self.launch, self.tier, self.window = launch, tier, window
-        self.tidy, self.rehome, self.restored = tidy, rehome, restored
+        self.tidy, self.rehome, self.blame, self.restored = tidy, rehome, blame, restored
         self.born = time.monotonic()
         self.ready: concurrent.futures.Future[dict] = concurrent.futures.Future()
         self.generation = 0
@@ -323,7 +325,8 @@ class Box:
         if program is None:
             return  # a closed session that still had something to say
         order = self._active.get(program.number)
-        report = self._measured(order, work.read_report(head, payload))
+        most = program.lines if order is None or program.mode != "session" else order.requests
+        report = self._measured(order, work.read_report(head, payload, most + 1))
         if event == "batch" and order and program.mode == "session":
             del self._active[program.number]
             fault = program.finish_batch(order, report, self.tier)
@@ -354,6 +357,8 @@ class Box:
     def _lose(self, reason: str) -> None:
         """The box is gone: sessions are lost, jobs go elsewhere while they have tries left."""
         again = []
+        if self._up and not self._closing:
+            self.blame([order.program for order in self._active.values()])
         for program in list(self._programs.values()):
             if program.mode == "session" or program.tries_left <= 0 or self._closing:
                 self._lose_program(program, "infra", reason)

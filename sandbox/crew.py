@@ -236,6 +236,7 @@ class Crew:
             kind=template_kind(source, hash_seed, self.config.preload),
             limits=(limits or records.Limits()).scaled(self.scale),
             first=work.request_line(order),
+            key=hash(source),
         )
         self._pool.place(program)
         return Session(program, self._gate)

@@ -7,6 +7,7 @@ box is hostile: lengths are capped, heads are type-checked, text is decoded with
 from __future__ import annotations
 
 import json
+import math
 import struct
 from typing import Any
 
@@ -73,10 +74,13 @@ def refuse_constant(name: str) -> None:
 
 
 def shallow(value: Any, depth: int) -> None:
+    """Refuse what is nested too deep, and numbers like 1e999, which are read as infinity."""
     if depth > MAX_DEPTH:
         raise ValueError(f"nested more than {MAX_DEPTH} deep")
     if isinstance(value, dict):
         value = value.values()
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("a number beyond the range of floats")
     elif not isinstance(value, list):
         return
     for item in value:

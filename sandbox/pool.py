@@ -1,6 +1,7 @@
 """Where a program goes: boxes that many programs share, or a box for each.
 
-`Shared` keeps one box per processor and replaces worn ones behind a warm spare (`keeper.py`).
+`Shared` keeps one box per processor and replaces worn ones behind a warm spare (`keeper.py`). What
+was under way when boxes died is run in a box of its own, so that it costs nobody else.
 `Single` gives every program a box of its own, taken from warm spares, and never uses it again.
 """
 
@@ -15,6 +16,7 @@ import time
 from sandbox import box, canary, keeper, records, start, work
 
 STRICT = "gvisor_strict"
+SUSPECT = 2  # boxes died with a program under way: the next time it is run alone
 LOOK_SECONDS = 0.5  # between looks for jobs whose deadline passed while they waited for a box
 
 
@@ -42,6 +44,7 @@ class Shared:
         self._closed = False
         self._slots = itertools.count()
         self._retired: list[box.Box] = []
+        self._deaths: collections.Counter[int] = collections.Counter()  # of boxes, by program
         self.scale = 1.0
         self.boxes = [self.new_box() for _ in range(count(config))]
         try:
@@ -61,14 +64,27 @@ class Shared:
             tier=self._ground.tier,
             window=self._window,
             rehome=self.place,
+            blame=self.blame,
         )
 
     def place(self, program: work.Program, lost: box.Box | None = None) -> None:
         """Give a program to the box with the least to do, another than the one that lost it."""
         with self._lock:
+            if self._deaths[program.key] >= SUSPECT and not self._closed:
+                self._deaths[program.key] -= 1  # it needs another death to be alone again
+                home = self.new_box()
+                self._retired = [b for b in self._retired if not b.finished] + [home]
+                home.add(program)
+                home.retire()
+                return
             alive = [b for b in self.boxes if not b.failure] or self.boxes
             others = [b for b in alive if b is not lost] or alive
             min(others, key=lambda b: b.load).add(program)
+
+    def blame(self, programs: list[work.Program]) -> None:
+        """Note what was under way in a box that died."""
+        with self._lock:
+            self._deaths.update({program.key for program in programs})
 
     @property
     def recycled(self) -> collections.Counter[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import json
+import math
 import os
 import signal
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 from sandbox import frames, records
 
 MEMORY_FAILED = 86  # exit code of guest/program.py
+UNASKED = "unasked"  # why the dispatcher ended a session that answered nobody
 UNREADABLE = "unreadable"
 
 
@@ -52,9 +54,11 @@ class Report:
     detail: str
 
 
-def read_report(head: dict, payload: bytes) -> Report:
+def read_report(head: dict, payload: bytes, most: int) -> Report:
     """Check and split a report.
 
+    Args:
+      most: answer lines that are of use; a program may have written millions.
     Raises:
       frames.ProtocolError: a field of the wrong type or a length that does not fit.
     """
@@ -70,7 +74,7 @@ def read_report(head: dict, payload: bytes) -> Report:
     if answers < 0 or out < 0 or answers + out > len(payload):
         raise frames.ProtocolError("report lengths do not fit the payload")
     return Report(
-        lines=payload[:answers].split(b"\n")[:-1],
+        lines=payload[:answers].split(b"\n", most)[:-1],
         out=payload[answers : answers + out].decode("utf-8", "replace"),
         err=payload[answers + out :].decode("utf-8", "replace"),
         cut=field("cut", (bool,), False),
@@ -95,6 +99,7 @@ class Program:
     limits: records.Limits
     first: bytes  # the first line it reads
     stdin: bytes = b""
+    key: int = 0  # the same for all programs of one text
     lines: int = 0  # call: answers awaited
     future: concurrent.futures.Future | None = None  # of a job
     deadline: float = 0.0  # of a job, on the monotonic clock
@@ -132,7 +137,7 @@ class Program:
 
     def finish_batch(self, order: Order, report: Report, tier: str) -> str:
         """Resolve a batch; say what is wrong where the answers do not fit the requests."""
-        outcomes = [read_answer(line, i, tier) for i, line in enumerate(report.lines)]
+        outcomes = read_answers(report, tier)
         bad = len(outcomes) != order.requests or None in outcomes
         if bad:
             fault = "the program wrote on the answer channel"
@@ -147,7 +152,7 @@ class Program:
         self.lost, self.lost_detail = status, detail
         if self.mode == "session":
             if order is not None:
-                given = [read_answer(line, i, tier) for i, line in enumerate(report.lines)]
+                given = [] if report.reason == UNASKED else read_answers(report, tier)
                 given = given[: given.index(None)] if None in given else given
                 outcomes = fill(
                     given[: order.requests], order.requests, status, detail, tier, report
@@ -207,6 +212,7 @@ def new_job(
         limits=limits,
         first=request_line(order),
         stdin=stdin,
+        key=hash(order["source"]),
         lines=lines,
         deadline=deadline,
         future=concurrent.futures.Future(),
@@ -254,6 +260,15 @@ def attach(outcomes: list[records.Outcome], report: Report) -> list[records.Outc
     return outcomes
 
 
+def read_answers(report: Report, tier: str) -> list[records.Outcome | None]:
+    """Read the answers of a batch. None took longer than the batch, whatever it says."""
+    answers = [read_answer(line, i, tier) for i, line in enumerate(report.lines)]
+    return [
+        answer and dataclasses.replace(answer, wall_seconds=min(answer.wall_seconds, report.wall))
+        for answer in answers
+    ]
+
+
 def read_answer(line: bytes, index: int, tier: str) -> records.Outcome | None:
     """Turn one answer line of a session into an outcome; None where it is not one."""
     try:
@@ -267,7 +282,7 @@ def read_answer(line: bytes, index: int, tier: str) -> records.Outcome | None:
     fits = (status == records.OK and type(value) is dict) or (
         status in (records.ERROR, records.MEMORY) and value is None
     )
-    if not fits or type(detail) is not str or type(wall) is not float:
+    if not fits or type(detail) is not str or type(wall) is not float or wall < 0:
         return None
     return records.Outcome(status=status, value=value, detail=detail, wall_seconds=wall, tier=tier)
 
@@ -280,6 +295,7 @@ def end_status(mode: str, report: Report, lines: int, cpu_seconds: float) -> tup
         "memory": (records.MEMORY, "over the memory limit"),
         "output_limit": (records.OUTPUT_LIMIT, "over the output limit"),
         "idle_cpu": (records.TIMEOUT, "it used the processor while nothing was asked of it"),
+        UNASKED: (records.CRASH, "it wrote on the answer channel while nothing was asked of it"),
         "infra": (records.INFRA, report.detail),
         "closed": (records.INFRA, "the session is closed"),
     }
@@ -293,7 +309,8 @@ def end_status(mode: str, report: Report, lines: int, cpu_seconds: float) -> tup
         return records.OK, ""
     if os.WIFSIGNALED(report.status):
         number = os.WTERMSIG(report.status)
-        if number == signal.SIGXCPU or (number == signal.SIGKILL and report.charged >= cpu_seconds):
+        spent = {signal.SIGXCPU: cpu_seconds / 2, signal.SIGKILL: cpu_seconds}  # else it was sent
+        if report.charged >= spent.get(number, math.inf):
             return records.TIMEOUT, "the processor limit ran out"
         return records.CRASH, f"killed by signal {number}"
     code = os.waitstatus_to_exitcode(report.status)
@@ -301,7 +318,7 @@ def end_status(mode: str, report: Report, lines: int, cpu_seconds: float) -> tup
         return records.CRASH, f"the process left with exit code {code}"
     if mode == "call":
         return records.NO_ANSWER, f"it left with exit code {code} before every answer was given"
-    if code == MEMORY_FAILED:
+    if code == MEMORY_FAILED and ("MemoryError" in report.err or report.cut):
         return records.MEMORY, "MemoryError"
     last = report.err.strip().rpartition("\n")[2]
     return (records.OK, "") if code == 0 else (records.ERROR, last[:500] or f"exit code {code}")

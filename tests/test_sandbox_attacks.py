@@ -32,8 +32,8 @@ CANARY = """
 import os, socket
 left = [p for d in ("/tmp", "/dev/shm") for p in os.listdir(d)]
 left += [p for p in os.listdir("/proc") if p.isdigit() and int(p) != os.getpid()]
-s = socket.socket()
-left += ["listener"] if s.connect_ex(("127.0.0.1", 7777)) == 0 else []
+try: socket.socket().bind(("127.0.0.1", 7777))
+except OSError: left += ["listener"]
 print("clean" if not left else left)
 """
 

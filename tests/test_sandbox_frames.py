@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import struct
 
 import pytest
@@ -36,7 +37,7 @@ def test_frames_that_are_none_are_refused(raw):
 @pytest.mark.parametrize(
     "raw",
     [b"NaN", b"-Infinity", b"[" * 90000 + b"]" * 90000, b"[" * 200 + b"]" * 200]
-    + [b"9" * 20000, b"{", b"\xff", b'{"a": 1} x'],
+    + [b"9" * 20000, b"{", b"\xff", b'{"a": 1} x', b"[1e999]", b'{"a": -1e400}'],
 )
 def test_strict_json_refuses_what_breaks_judges(raw):
     with pytest.raises(frames.ProtocolError):
@@ -50,7 +51,35 @@ def test_lone_surrogates_are_replaced():
 def test_report_with_lengths_that_do_not_fit_is_refused():
     for head in ({"answers": 9}, {"answers": -1}, {"out": 5}, {"answers": True}, {"cpu": "x"}):
         with pytest.raises(frames.ProtocolError):
-            work.read_report({"event": "end", **head}, b"abc")
+            work.read_report({"event": "end", **head}, b"abc", 1)
+
+
+def test_of_millions_of_answer_lines_only_those_of_use_are_cut_out():
+    raw = b"x\n" * 5
+    report = work.read_report({"event": "end", "answers": len(raw)}, raw, 3)
+    assert report.lines == [b"x"] * 3
+    report = work.read_report({"event": "end", "answers": 5}, b"x\nx\nx", 3)
+    assert report.lines == [b"x"] * 2  # the last line is not complete
+
+
+def test_an_answer_took_no_longer_than_its_batch():
+    line = json.dumps({"i": 0, "s": "ok", "v": {}, "d": "", "w": 1e300}).encode() + b"\n"
+    head = {"event": "batch", "answers": len(line), "wall": 0.5}
+    [outcome] = work.read_answers(work.read_report(head, line, 2), "t")
+    assert outcome.wall_seconds == 0.5
+
+
+def end(status: int, err: str = "", charged: float = 0.0) -> str:
+    raw = err.encode()
+    head = {"event": "end", "status": int(status), "err": len(raw), "cpu": charged}
+    return work.end_status("run", work.read_report(head, raw, 1), 0, 2.0)[0]
+
+
+def test_a_program_cannot_pass_its_own_end_off_as_that_of_a_limit():
+    assert end(signal.SIGXCPU, charged=0.1) == end(signal.SIGKILL, charged=0.1) == "crash"
+    assert end(signal.SIGXCPU, charged=2.0) == end(signal.SIGKILL, charged=2.0) == "timeout"
+    code = work.MEMORY_FAILED << 8
+    assert (end(code), end(code, "  File x\nMemoryError\n")) == ("error", "memory")
 
 
 @pytest.mark.parametrize(

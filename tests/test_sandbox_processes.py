@@ -133,6 +133,21 @@ def test_a_box_that_dies_answers_infra_is_replaced_and_programs_run_again(tier, 
     assert fresh.status == "ok"
 
 
+def test_what_boxes_died_with_is_run_alone_and_its_neighbours_stay(tmp_path):
+    killer = "import os, signal\nos.kill(os.getppid(), signal.SIGKILL)"
+    config = crew.CrewConfig(tier="subprocess", boxes=1, state_folder=tmp_path)
+    with crew.Crew(config) as boxes:
+        assert boxes.run(killer).status == "infra"  # twice in the shared box, then alone
+        assert boxes.boxes[0].generation == 3
+        with boxes.open("class AEnv: pass") as neighbour:
+            load = [{"op": "load", "play": 0, "seed": 0}]
+            assert neighbour.step(load)[0].status == "ok"
+            assert boxes.run(killer).status == "infra"
+            assert neighbour.step(load)[0].status == "ok"
+        assert boxes.boxes[0].generation == 3
+        assert boxes.run("print(1)").stdout == "1\n"
+
+
 def test_sweep_removes_what_a_dead_owner_left_and_only_that(tmp_path):
     dead, alive, foreign = (tmp_path / f"run-{name}" for name in ("dead", "alive", "foreign"))
     for folder in (dead, alive, foreign):

@@ -26,7 +26,8 @@ class Child:
         self.peak = self.base_bytes = 0  # resident: the highest seen; shared with the template
         self.spent = self.others = 0.0  # CPU seconds: of all its processes; of all but the first
         self.spent_before = self.box_before = 0.0  # at the start of the batch: its own; of the box
-        self.answers, self.line_count, self.partial = [], 0, 0
+        self.answers, self.line_count, self.partial = bytearray(), 0, 0
+        self.unasked = False  # a session answered while nothing was asked of it
         self.out, self.err = bytearray(), bytearray()
         self.pending = {}  # descriptor -> bytes still to write
         self.open_pipes(order, payload)
@@ -39,7 +40,7 @@ class Child:
         self.window = sealed_memory() if self.mode == "session" else None
         if self.window is not None:
             self.descriptors.append(os.dup(self.window))
-        self.ask = ask_w
+        self.ask, self.said = ask_w, say_r
         own = self.dispatcher.own
         own(out_r, self, lambda: self.read_text(out_r, self.out), select.EPOLLIN)
         own(err_r, self, lambda: self.read_text(err_r, self.err), select.EPOLLIN)
@@ -84,6 +85,7 @@ class Child:
 
     def begin(self, payload, lines, wall):
         """Start a batch: its clock runs from here, or from the program's start if that is later."""
+        self.read_answers(self.said)  # what is there already answers nothing
         self.lines_wanted, self.batch_wall = lines, wall
         self.idle_cpu, self.idle_strikes = None, 0
         if self.confined:
@@ -111,7 +113,8 @@ class Child:
             self.confined, chunk = True, chunk[1:]
             self.start_clock()
         if chunk:
-            self.answers.append(chunk)
+            self.unasked |= self.mode == "session" and not self.lines_wanted
+            self.answers += chunk
             self.line_count += chunk.count(b"\n")
             tail = len(chunk) - 1 - chunk.rfind(b"\n")
             self.partial = tail if b"\n" in chunk else self.partial + tail
@@ -130,8 +133,8 @@ class Child:
 
     def overflowed(self):
         limit = self.limits["output_bytes"]
-        total = sum(map(len, self.answers))
-        return len(self.out) + len(self.err) > limit or self.partial > limit or total > BATCH_BYTES
+        text, answers = len(self.out) + len(self.err), len(self.answers)
+        return text > limit or self.partial > limit or answers > BATCH_BYTES
 
     def complete(self):
         return self.lines_wanted > 0 and self.line_count >= self.lines_wanted
@@ -146,13 +149,13 @@ class Child:
                 if buffer is None and not self.confined:
                     self.confined, chunk = True, chunk[1:]
                 if buffer is None:
-                    self.answers.append(chunk)
+                    self.answers += chunk
                     self.line_count += chunk.count(b"\n")
                 else:
                     buffer += chunk
         if self.window is not None:
             raw = os.pread(self.window, WINDOW_BYTES, 0)
-            self.answers.append(raw[4 : 4 + int.from_bytes(raw[:4], "little")])
+            self.answers += raw[4 : 4 + int.from_bytes(raw[:4], "little")]
 
     def close(self):
         for fd in list(self.readers):
@@ -182,7 +185,7 @@ class Child:
 
     def take(self, event):
         limit = self.limits["output_bytes"]
-        lines = b"".join(self.answers)
+        lines = bytes(self.answers)
         out = bytes(self.out[:limit])
         err = bytes(self.err[: limit - len(out)])
         head = {"event": event, "id": self.number, "answers": len(lines), "out": len(out)}
@@ -190,7 +193,7 @@ class Child:
         head["wall"] = time.monotonic() - self.started if self.started else 0.0
         head["cpu"] = self.spent - self.spent_before
         head["box_cpu"] = self.dispatcher.watch.box_seconds - self.box_before
-        self.answers, self.line_count, self.partial = [], 0, 0
+        self.answers, self.line_count, self.partial = bytearray(), 0, 0
         self.out.clear()
         self.err.clear()
         self.lines_wanted, self.deadline = 0, None

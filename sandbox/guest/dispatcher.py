@@ -102,6 +102,7 @@ class Dispatcher:
             child = self.children[number]
             if do == "batch":
                 child.begin(payload, order["lines"], order["wall"])
+                self.settle(child)
             elif do == "close":
                 self.kill(child, "closed")
 
@@ -195,6 +196,8 @@ class Dispatcher:
             self.finish(child)
         elif child.reason is None and child.overflowed():
             self.kill(child, "output_limit")
+        elif child.reason is None and child.unasked:
+            self.kill(child, "unasked")
         elif child.complete() and child.reason is None:
             if child.mode == "call":
                 self.kill(child, "complete")
@@ -246,6 +249,7 @@ def start_template(link, tier, kind, options):
 
 def main():
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the host's to handle
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     tier, *options = sys.argv[1:]
     Dispatcher(tier, options).run()
 

@@ -98,13 +98,14 @@ class Template:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             place_descriptors(descriptors)
+            os.setsid()  # else the kernel signals our group when this program stops
             if self.isolated:
                 confine.fresh_mounts(message["uid"], self.on_linux)
             else:
-                os.setsid()
                 os.chdir(folder)
             if self.on_linux:
                 confine.loopback_up()
+                confine.small_buffers()
             limits = dict(message["limits"], base_bytes=self.base_bytes)
             confine.set_limits(
                 limits, own_user=self.isolated, limits_life=message["mode"] != "session"
