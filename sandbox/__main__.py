@@ -1,6 +1,7 @@
 """The operator's door: `python -m sandbox doctor | install | run FILE | call FILE`.
 
-Exit codes: 0 all is well (the program's status is ok), 1 it is not, 2 there is no sandbox.
+Exit codes: 0 all is well (the program's status is ok), 1 it is not, 2 there is no sandbox, or
+what was asked for makes no sense.
 """
 
 from __future__ import annotations
@@ -11,14 +12,18 @@ import json
 import pathlib
 import sys
 
-from sandbox import crew, doctor, install, records
+from sandbox import crew, doctor, frames, install, records
+
+
+class Refused(Exception):
+    """What an operator asked for makes no sense; the message says why."""
 
 
 def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     try:
         return options.action(options)
-    except records.SandboxUnavailable as error:
+    except (records.SandboxUnavailable, Refused) as error:
         print(f"sandbox: {error}", file=sys.stderr)
         return 2
 
@@ -51,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
     door = doors.add_parser("call", parents=[shared, limits], help="call a function of a program")
     door.add_argument("file", type=pathlib.Path)
     door.add_argument("--function", default="solve")
-    door.add_argument("--inputs", type=json.loads, required=True, help="JSON list, one call each")
+    door.add_argument("--inputs", required=True, help="JSON list, one call each")
     door.set_defaults(action=call)
     return top
 
@@ -62,7 +67,29 @@ def one_box(options: argparse.Namespace) -> crew.Crew:
 
 def limits_of(options: argparse.Namespace) -> records.Limits:
     names = [field.name for field in dataclasses.fields(records.Limits)]
-    return records.Limits(**{name: getattr(options, name) for name in names})
+    try:
+        return records.Limits(**{name: getattr(options, name) for name in names})
+    except ValueError as error:
+        raise Refused(str(error)) from None
+
+
+def source_of(options: argparse.Namespace) -> str:
+    try:
+        return options.file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise Refused(f"the program cannot be read: {error}") from None
+    except UnicodeDecodeError as error:
+        raise Refused(f"{options.file} is not text in UTF-8: {error}") from None
+
+
+def inputs_of(options: argparse.Namespace) -> list:
+    try:
+        inputs = frames.strict_json(options.inputs.encode("utf-8", "replace"))
+    except frames.ProtocolError as error:
+        raise Refused(f"--inputs: {error}") from None
+    if not isinstance(inputs, list):
+        raise Refused("--inputs must be a JSON list; each item is one call.")
+    return inputs
 
 
 def diagnose(options: argparse.Namespace) -> int:
@@ -76,19 +103,16 @@ def diagnose(options: argparse.Namespace) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
+    source, limits = source_of(options), limits_of(options)
     with one_box(options) as boxes:
-        outcome = boxes.run(options.file.read_text(), options.stdin, limits_of(options))
+        outcome = boxes.run(source, options.stdin, limits)
     return show(outcome, options, {"exit_code": outcome.value})
 
 
 def call(options: argparse.Namespace) -> int:
-    if not isinstance(options.inputs, list):
-        print("sandbox: --inputs must be a JSON list; each item is one call.", file=sys.stderr)
-        return 2
+    source, inputs, limits = source_of(options), inputs_of(options), limits_of(options)
     with one_box(options) as boxes:
-        outcome = boxes.call(
-            options.file.read_text(), options.function, options.inputs, limits_of(options)
-        )
+        outcome = boxes.call(source, options.function, inputs, limits)
     return show(outcome, options, {"answers": outcome.value})
 
 

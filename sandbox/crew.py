@@ -1,11 +1,11 @@
 """The crew: warm boxes on this host, and the door through which programs reach them.
 
 `Crew` owns the boxes. `run` executes a program, `call` calls one function on many inputs in one
-process, `open` starts a session: one fresh process that hosts many plays of an environment program.
-Each has a form that gives a future at once (`start_run`, `start_call`, `Session.submit`) and one
-to be awaited (`run_async`, `call_async`, `Session.step_async`). Cancelling a future or an awaited
-call ends the program. What a program does is an `Outcome`. Only a sandbox that cannot be started
-raises.
+process (both in `door.py`), `open` starts a session: one fresh process that hosts many plays of an
+environment program. Each has a form that gives a future at once (`start_run`, `start_call`,
+`Session.submit`) and one to be awaited (`run_async`, `call_async`, `Session.step_async`).
+Cancelling a future or an awaited call ends the program. What a program does is an `Outcome`. Only a
+sandbox that cannot be started raises.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import re
 import time
 from typing import Any
 
-from sandbox import box, gate, pool, records, start, work
+from sandbox import box, door, gate, pool, records, start, work
 
 TIERS = ("gvisor", "gvisor_strict", "bubblewrap", "subprocess")
 PLATFORMS = ("auto", "ptrace", "systrap", "kvm")
@@ -72,7 +72,7 @@ class CrewConfig:
                 raise ValueError(f"crew.{name}={getattr(self, name)}: it must be positive.")
 
 
-class Crew:
+class Crew(door.Door):
     """Owns the boxes of one process.
 
     Raises:
@@ -111,91 +111,33 @@ class Crew:
         """Boxes replaced so far, by reason: programs, age, memory, canary."""
         return dict(self._pool.recycled)
 
-    def run(
-        self, source: str, stdin: str = "", limits: records.Limits | None = None
-    ) -> records.Outcome:
-        """Execute a program in a fresh process with nothing but its stdio."""
-        return self.start_run(source, stdin, limits).result()
-
-    def call(
-        self,
-        source: str,
-        function: str,
-        inputs: list[Any],
-        limits: records.Limits | None = None,
-    ) -> records.Outcome:
-        """Call `function(input)` for each input, all in one fresh process.
-
-        Returns:
-          an outcome whose value is the list of answers so far, as strict JSON. An input that raised
-          has the answer None and makes the status `error`; an answer that is not readable JSON is
-          {"unreadable": reason}, which equals nothing. Answers are compared by the caller
-          (`equality.same`): what is expected never enters a box.
-        """
-        return self.start_call(source, function, inputs, limits).result()
-
-    def start_run(
-        self, source: str, stdin: str = "", limits: records.Limits | None = None
+    def _start(
+        self, mode: str, limits: records.Limits | None, *asked: Any
     ) -> concurrent.futures.Future[records.Outcome]:
-        """As `run`, without waiting for the outcome; waits while the queue is full."""
-        return self._start(self._run_job(source, stdin, limits))
-
-    def start_call(
-        self,
-        source: str,
-        function: str,
-        inputs: list[Any],
-        limits: records.Limits | None = None,
-    ) -> concurrent.futures.Future[records.Outcome]:
-        """As `call`, without waiting for the outcome; waits while the queue is full."""
-        return self._start(self._call_job(source, function, inputs, limits))
-
-    async def run_async(
-        self, source: str, stdin: str = "", limits: records.Limits | None = None
-    ) -> records.Outcome:
-        """As `run`, to be awaited."""
-        return await self._finish(self._run_job(source, stdin, limits))
-
-    async def call_async(
-        self,
-        source: str,
-        function: str,
-        inputs: list[Any],
-        limits: records.Limits | None = None,
-    ) -> records.Outcome:
-        """As `call`, to be awaited."""
-        return await self._finish(self._call_job(source, function, inputs, limits))
-
-    def _run_job(self, source: str, stdin: str, limits: records.Limits | None) -> work.Program:
-        return self._job("run", source, {"source": source}, limits, stdin=stdin.encode())
-
-    def _call_job(
-        self, source: str, function: str, inputs: list[Any], limits: records.Limits | None
-    ) -> work.Program:
-        order = {"source": source, "function": function, "inputs": inputs}
-        return self._job("call", source, order, limits, lines=len(inputs))
-
-    def _job(
-        self, mode: str, source: str, order: dict, limits: records.Limits | None, **more: Any
-    ) -> work.Program:
-        own = (limits or records.Limits()).scaled(self.scale)
-        deadline = time.monotonic() + own.patience
-        return work.new_job(
-            mode,
-            template_kind(source, 0, self.config.preload),
-            own,
-            order,
-            deadline=deadline,
-            **more,
-        )
-
-    def _start(self, program: work.Program) -> concurrent.futures.Future[records.Outcome]:
+        program = self._job(mode, limits, *asked)
         self._admitted(program, self._gate.enter(program.deadline))
         return program.future
 
-    async def _finish(self, program: work.Program) -> records.Outcome:
+    async def _finish(
+        self, mode: str, limits: records.Limits | None, *asked: Any
+    ) -> records.Outcome:
+        program = self._job(mode, limits, *asked)
         self._admitted(program, await self._gate.enter_async(program.deadline))
         return await asyncio.wrap_future(program.future)
+
+    def _job(
+        self, mode: str, limits: records.Limits | None, source: str, *asked: Any
+    ) -> work.Program:
+        own = (limits or records.Limits()).scaled(self.scale)
+        order: dict[str, Any] = {"source": source}
+        if mode == "run":
+            more = {"stdin": asked[0].encode("utf-8", "replace")}
+        else:
+            order |= {"function": asked[0], "inputs": asked[1]}
+            more = {"lines": len(asked[1])}
+        deadline = time.monotonic() + own.patience
+        kind = template_kind(source, 0, self.config.preload)
+        return work.new_job(mode, kind, own, order, deadline=deadline, **more)
 
     def _admitted(self, program: work.Program, entered: bool) -> None:
         """Place a job that came through the gate, and have it leave when it is done."""
@@ -249,12 +191,6 @@ class Crew:
         """End every box and remove the run directory; what is still asked answers `infra`."""
         self._pool.close()
         self._ground.remove()
-
-    def __enter__(self) -> Crew:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
 
 class Session:

@@ -19,6 +19,7 @@ OUTPUT_LIMIT = "output_limit"  # it wrote more than `output_bytes`
 NO_ANSWER = "no_answer"  # it left quietly before every answer was given
 INFRA = "infra"  # the sandbox failed, or its queue: says nothing about the program, never a score
 STATUSES = (OK, ERROR, CRASH, TIMEOUT, MEMORY, OUTPUT_LIMIT, NO_ANSWER, INFRA)
+MOST = 1e15  # of any limit
 PATIENCE_SECONDS = 600.0  # what waiting and starting may take where no deadline is given
 
 
@@ -48,6 +49,8 @@ class Limits:
     def __post_init__(self):
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
+            if not value < MOST:
+                raise ValueError(f"limits.{field.name}={value}: at most {MOST:.0g}.")
             if not (value > 0 or (value == 0 and field.name == "deadline_seconds")):
                 raise ValueError(f"limits.{field.name}={value}: a limit must be positive.")
         if 0 < self.deadline_seconds < self.wall_seconds:

@@ -166,7 +166,7 @@ def prepare(config) -> Ground:
         print(bubblewrap.WARNING, file=sys.stderr)
         return on_bubblewrap(make_ground(config, "bubblewrap", bwrap=bubblewrap.find()), config)
     runsc = config.runsc or install.find_runsc()
-    if runsc is None or not os.access(runsc, os.X_OK):
+    if runsc is None or not (os.path.isfile(runsc) and os.access(runsc, os.X_OK)):
         raise records.SandboxUnavailable(install.missing_message(runsc))
     return on_gvisor(make_ground(config, config.tier, runsc=runsc), config)
 

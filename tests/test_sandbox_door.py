@@ -56,6 +56,35 @@ def test_run_tells_errors_and_exit_codes(tier, tmp_path, capsys):
         assert (told["status"], told["exit_code"]) == (status, code), told
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "MISSING"], "No such file"),
+        (["run", "FOLDER"], "Is a directory"),
+        (["run", "BYTES"], "not text in UTF-8"),
+        (["run", "FILE", "--wall-seconds=nan"], "limits.wall_seconds=nan"),
+        (
+            ["run", "FILE", "--wall-seconds=-1"],
+            "limits.wall_seconds=-1.0: a limit must be positive",
+        ),
+        (["run", "FILE", "--cpu-seconds=inf"], "limits.cpu_seconds=inf"),
+        (["run", "FILE", "--memory-bytes=99999999999999999999"], "limits.memory_bytes="),
+        (["run", "FILE", "--deadline-seconds=1"], "shorter than wall_seconds"),
+        (["call", "FILE", "--inputs=[[1],"], "--inputs: not strict JSON"),
+        (["call", "FILE", "--inputs=[NaN]"], "--inputs: not strict JSON"),
+        (["call", "FILE", "--inputs={}"], "must be a JSON list"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_a_box_starts(arguments, words, tmp_path, capsys):
+    (tmp_path / "FILE").write_text("print(1)")
+    (tmp_path / "BYTES").write_bytes(b"\xff\xfe")
+    (tmp_path / "FOLDER").mkdir()
+    command, name, *more = arguments
+    assert door.main([command, str(tmp_path / name), *more, "--tier=subprocess"]) == 2
+    told = capsys.readouterr().err
+    assert words in told and told.startswith("sandbox: ") and "WARNING" not in told
+
+
 def test_no_sandbox_is_exit_code_2_with_a_remedy(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("RUNSC_PATH", str(tmp_path / "none"))
     file = tmp_path / "p.py"

@@ -1,7 +1,8 @@
 """The fleet as one process sees it: the door of a crew, with the work done on many hosts.
 
-`Fleet` has the interface of `crew.Crew`. One thread owns the desk; callers and hosts put actions
-into its inbox. A second thread looks for hosts, since that may block.
+`Fleet` has the interface of `crew.Crew`; its queue holds `FleetConfig.waiting` programs. One thread
+owns the desk; callers and hosts put actions into its inbox. A second thread looks for hosts, since
+that may block.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from sandbox import crew, records
+from sandbox import crew, door, records
 from sandbox.fleet import desk, held, meter
 
 TICK_SECONDS = 0.5
@@ -37,7 +38,7 @@ class Link(Protocol):
         """Let go of the fleet."""
 
 
-class Fleet:
+class Fleet(door.Door):
     """Owns the connection of this process to the fleet, and closes it.
 
     Raises:
@@ -68,41 +69,9 @@ class Fleet:
                 " `python -m launch.sandbox_fleet --address=HOST:PORT`."
             )
 
-    def run(
-        self, source: str, stdin: str = "", limits: records.Limits | None = None
-    ) -> records.Outcome:
-        """See `crew.Crew.run`."""
-        return self.start_run(source, stdin, limits).result()
-
-    def call(
-        self,
-        source: str,
-        function: str,
-        inputs: list[Any],
-        limits: records.Limits | None = None,
-    ) -> records.Outcome:
-        """See `crew.Crew.call`."""
-        return self.start_call(source, function, inputs, limits).result()
-
-    def start_run(
-        self, source: str, stdin: str = "", limits: records.Limits | None = None
-    ) -> concurrent.futures.Future[records.Outcome]:
-        """As `run`; waits only while `config.waiting` programs are unanswered."""
-        return self._start("run", limits, source, stdin)
-
-    def start_call(
-        self,
-        source: str,
-        function: str,
-        inputs: list[Any],
-        limits: records.Limits | None = None,
-    ) -> concurrent.futures.Future[records.Outcome]:
-        """As `call`; waits only while `config.waiting` programs are unanswered."""
-        return self._start("call", limits, source, function, inputs)
-
     def _start(
-        self, method: str, limits: records.Limits | None, *arguments: Any
-    ) -> concurrent.futures.Future:
+        self, mode: str, limits: records.Limits | None, *asked: Any
+    ) -> concurrent.futures.Future[records.Outcome]:
         limits, now = limits or records.Limits(), time.monotonic()
         future: concurrent.futures.Future = concurrent.futures.Future()
         if not self._room.acquire(timeout=limits.patience):
@@ -110,8 +79,8 @@ class Fleet:
             return future
         future.add_done_callback(lambda _: self._room.release())
         job = held.Job(
-            method=method,
-            arguments=arguments,
+            method=mode,
+            arguments=asked,
             limits=limits,
             future=future,
             since=now,
@@ -120,25 +89,12 @@ class Fleet:
         self._do(lambda: self._desk.add(job))
         return future
 
-    async def run_async(
-        self, source: str, stdin: str = "", limits: records.Limits | None = None
+    async def _finish(
+        self, mode: str, limits: records.Limits | None, *asked: Any
     ) -> records.Outcome:
-        """As `run`, to be awaited."""
-        return await self._finish(self.start_run, source, stdin, limits)
-
-    async def call_async(
-        self,
-        source: str,
-        function: str,
-        inputs: list[Any],
-        limits: records.Limits | None = None,
-    ) -> records.Outcome:
-        """As `call`, to be awaited."""
-        return await self._finish(self.start_call, source, function, inputs, limits)
-
-    async def _finish(self, begin: Callable, *arguments: Any) -> records.Outcome:
         """Begin in a thread, since that may wait for room."""
-        return await asyncio.wrap_future(await asyncio.to_thread(begin, *arguments))
+        begun = await asyncio.to_thread(self._start, mode, limits, *asked)
+        return await asyncio.wrap_future(begun)
 
     def open(self, source: str, *, hash_seed: int = 0, **options: Any) -> Session:
         """Start a process that hosts plays; see `crew.Crew.open`. It starts with the first
@@ -181,12 +137,6 @@ class Fleet:
         self._thread.join(timeout=20)
         self._scout.join(timeout=20)
         self._link.close()
-
-    def __enter__(self) -> Fleet:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def _do(self, action: Callable[[], None]) -> None:
         """Have the thread do something; when it has ended, everything asked is refused at once."""
