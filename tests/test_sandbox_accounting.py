@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import signal
@@ -19,6 +20,14 @@ GVISOR = pytest.param(
     "gvisor",
     marks=pytest.mark.skipif(shutil.which("runsc") is None, reason="runsc is not installed"),
 )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Unchecked(records.Limits):
+    def __post_init__(self):
+        pass
+
+
 LOAD = {"op": "load", "play": 0, "seed": 0, "max_turns": 5, "pacing": "respect"}
 FORGERY = """
 import os
@@ -69,7 +78,7 @@ def test_a_program_cannot_pass_for_one_that_was_not_confined(boxes):
 
 
 def test_a_process_that_cannot_be_confined_is_our_fault(boxes):
-    limits = records.Limits(memory_bytes=2**70)  # no kernel takes such a limit
+    limits = Unchecked(memory_bytes=2**70)  # no kernel takes such a limit
     for outcome in (
         boxes.run("print(1)", limits=limits),
         boxes.call("def solve(x): return x", "solve", [1], limits),
