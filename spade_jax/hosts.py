@@ -172,11 +172,13 @@ class Hosts:
             for index, beat in told.items():
                 if beat is not None and beat["beats"] != seen[index][0]:
                     seen[index] = (beat["beats"], now)
+            # Who has left for want of another is followed a silence later: by then whoever misses
+            # that other one, too, has named it, and only the one that was missed is still here.
             late = [
-                f"{_who(index, told[index])}: silent for {now - since:.0f} s"
+                f"{_who(index, told[index])}: {'gone' if beats_seen == LEFT else 'silent'} for "
+                f"{now - since:.0f} s"
                 for index, (beats_seen, since) in seen.items()
-                if beats_seen not in (DONE, FAILED, LEFT)
-                and now - since > self._config.silence_seconds
+                if beats_seen not in (DONE, FAILED) and now - since > self._config.silence_seconds
             ]
             late += [
                 f"{_who(index, told[index])}: ended with an error"
@@ -240,7 +242,9 @@ class Hosts:
     def _outstay(self, told: dict[int, dict | None]) -> None:
         """Serve the cluster until the others have left, too: JAX aborts those that lose it."""
         names = {index: beat["beats"] for index, beat in told.items() if beat is not None}
-        deadline = time.monotonic() + self._config.silence_seconds
+        # The one that was missed may live: it follows a silence after it has read of this leave.
+        wait_seconds = self._config.silence_seconds + 3 * self._beat_seconds
+        deadline = time.monotonic() + wait_seconds
         while names and time.monotonic() < deadline:
             time.sleep(3 * self._beat_seconds)
             for index in list(names):

@@ -114,6 +114,13 @@ def test_a_process_that_hangs_while_its_heart_beats_is_named_after_the_barrier(s
     assert "process 1 (pid" in errors and "not at the gather for" in errors
 
 
+def test_a_process_that_the_others_gave_up_on_follows_them(start):
+    children = start(3, "hangs")
+    _, errors = children[1].communicate(timeout=90)
+    assert children[1].returncode == hosts.MISSING, errors
+    assert "): gone for" in errors
+
+
 def test_a_process_that_ends_with_an_error_ends_the_others(start):
     children = start(3, "fails")
     for index, child in enumerate(children):
