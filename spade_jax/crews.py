@@ -35,5 +35,11 @@ def open_fleet(config: settings.SandboxConfig, packages: Sequence[str]) -> Any:
             f"sandbox.fleet={config.fleet} needs Ray ({error}): pip install '.[fleet]', or leave "
             "sandbox.fleet empty, which starts boxes on this host."
         ) from None
-    names = tuple(name for name in lent.own(packages) if bundle.package_home(name).is_dir())
-    return cluster.join(config.fleet, desk.FleetConfig(tier=config.tier, packages=names))
+    wanted = desk.FleetConfig(tier=config.tier, packages=folders(packages))
+    return cluster.join(config.fleet, wanted)
+
+
+def folders(packages: Sequence[str]) -> tuple[str, ...]:
+    """List the import names of distributions that are folders: by these hosts are told apart."""
+    homes = {name: bundle.package_home(name) for name in lent.own(packages)}
+    return tuple(name for name, home in homes.items() if home is not None and home.is_dir())

@@ -7,7 +7,7 @@ import pytest
 
 from launch import check_env, wrap_library
 from sandbox import crew, records
-from spade_jax import lent, library, pool_files, validate
+from spade_jax import crews, lent, library, pool_files, validate
 from spade_jax.suites import environments, libraries
 
 LIBRARY = """
@@ -100,6 +100,22 @@ def test_a_lent_library_is_loaded_beforehand_for_programs_that_name_it(installed
         named = boxes.call("# reasoning_gym\n" + source, "f", [0])
         assert (named.status, named.value) == (records.OK, [True]), named.detail
         assert boxes.call(source, "f", [0]).value == [False]
+
+
+# An error of a library as it loads must not end the template: its programs would never be answered.
+def test_a_library_that_fails_as_it_loads_is_left_to_the_program(installed, tmp_path):
+    (tmp_path / "site" / "reasoning_gym" / "factory.py").write_text("raise OSError('no device')\n")
+    source = "def f(_):\n    try:\n        import reasoning_gym\n    except OSError as error:\n"
+    source += "        return str(error)\n"
+    with crew.Crew(installed) as boxes:
+        assert boxes.call(source, "f", [0]).value == ["no device"]
+
+
+def test_a_fleet_is_asked_for_the_folders_that_a_distribution_brings(installed, tmp_path):
+    told = tmp_path / "site" / "reasoning_gym-9.9.dist-info" / "top_level.txt"
+    told.write_text("reasoning_gym\nhelper_of_one_file\nreasoning_gym/_inner\n")
+    assert set(lent.own(["reasoning-gym"])) > {"reasoning_gym"}
+    assert crews.folders(["reasoning-gym"]) == ("reasoning_gym",)
 
 
 def test_a_library_becomes_a_pool_that_plays_and_names_what_fails(installed, tmp_path):

@@ -36,7 +36,8 @@ PACKAGES = "/opt/packages"  # inside a box: third-party packages, bound read-onl
 def load(options):
     """Make the bound packages importable (`path=DIR` too) and load those that are named.
 
-    One that is not installed here is left to the programs, which then fail to import it.
+    One that is not installed here, or fails as it loads, is left to the programs, which then fail
+    to import it: an error would end the template, and with it every program of its kind.
     """
     if os.path.isdir(PACKAGES):
         sys.path.append(PACKAGES)
@@ -47,5 +48,5 @@ def load(options):
         elif not separator:
             try:
                 importlib.import_module(option)
-            except ImportError:
+            except Exception:  # whatever a library raises
                 pass
