@@ -190,10 +190,14 @@ def main(argv: list[str]) -> int:
     if bool(flags.FLAGS.policy) != (flags.FLAGS.config is not None):
         print("play: give --policy=plays or --policy=hints and --config together.", file=sys.stderr)
         return 2
+    try:
+        lends = lent.lending(crew_lib.CrewConfig(tier=tier), flags.FLAGS.packages)
+    except ValueError as error:
+        print(f"play: {error}", file=sys.stderr)
+        return 2
     player = _seated(domain) if flags.FLAGS.policy else None
     writes = flags.FLAGS.policy == "hints"
     try:
-        lends = lent.lending(crew_lib.CrewConfig(tier=tier), flags.FLAGS.packages)
         with crew_lib.Crew(lends) as crew:
             seed, hint = flags.FLAGS.seed, flags.FLAGS.hint
             play(source, domain, crew, seed, hint, _ask, print, player, writes)

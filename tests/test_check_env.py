@@ -82,6 +82,13 @@ def test_without_gvisor_nothing_runs_and_the_unsafe_flag_is_named(name, folder):
     assert "--unsafe_subprocess" in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("name", ["check_env", "play"])
+def test_a_distribution_that_is_not_installed_is_one_paragraph_and_exit_code_2(name, folder):
+    done = door(name, folder / "good.py", "--packages=no-such-thing")
+    assert done.returncode == 2 and done.stdout == ""
+    assert "no-such-thing is not installed" in done.stderr and "Traceback" not in done.stderr
+
+
 def test_an_unknown_flag_or_setting_is_refused(folder):
     assert door("check_env", folder, "--settings=games").returncode != 0
     assert door("check_env", folder, "--setting=chess").returncode != 0
