@@ -28,6 +28,7 @@ class Chat:
         self.end_ids: tuple[int, ...] = (words.end_id,)  # each ends a reply
         self.refusal = ""  # why conversations could not be continued: they can
         self.rendering = ""  # why they could not be written anew: they can
+        self.answers_as_tool = True  # there is a message role for what tools say
 
     def start(
         self,
@@ -58,8 +59,6 @@ class Chat:
     def reply(self, text: str) -> tuple[int, ...]:
         """Write what the policy should have sampled after a prompt: for supervised training."""
         return (*self._words.encode(text), self._words.end_id)
-
-    answers_as_tool = True  # there is a message role for what tools say
 
     def extend(self, observation: str, role: str = "user", close: bool = False) -> tuple[int, ...]:
         """Write what follows a sampled reply, up to and with the assistant's next header.

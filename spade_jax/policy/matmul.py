@@ -45,7 +45,7 @@ def einsum(axes: str, left: jax.Array, right: jax.Array, *, out: str | None = No
     sources, result = axes.split("->")
     first, second = sources.split(",")
     if first.startswith("..."):
-        spare = "".join(c for c in "abcdefgh")[: left.ndim - len(first) + 3]
+        spare = "abcdefgh"[: left.ndim - len(first) + 3]
         first, result = first.replace("...", spare), result.replace("...", spare)
     for letter in set(first + second + result):
         if sum(letter in place for place in (first, second, result)) < 2:
