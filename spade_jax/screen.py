@@ -18,7 +18,7 @@ from typing import Literal
 from spade_jax import programs, records
 
 REASON = "unsolved"  # of the refusal, a key of validate.CHECKS
-NOBODY = "infra"  # reason where no play says anything: nobody pays
+NOBODY = "infra"  # reason where no play or reply says anything: nobody pays
 _VERDICT = re.compile(r"\\boxed\s*\{\s*(yes|no)\s*\}", re.IGNORECASE)
 
 
@@ -63,7 +63,12 @@ def judge(
     if not environments:
         return []
     replies = generate([prompt_of(e) for e in environments], [int(seed) for seed in seeds_E])
-    return [_read(text_of(reply)) for reply in replies]
+    return [_read(text_of(reply)) if reply.ids else _no_room() for reply in replies]
+
+
+def _no_room() -> programs.Finding:
+    """Say that the program filled the row, so that nothing could be asked."""
+    return programs.Finding(reason=NOBODY, detail="program and question leave no room for a reply")
 
 
 def _read(text: str) -> programs.Finding | None:

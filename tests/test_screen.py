@@ -30,6 +30,17 @@ def test_the_first_boxed_verdict_decides_and_none_is_a_no(reply, refused):
     assert found is None or found.reason == "unsolved" in validate.CHECKS
 
 
+def test_a_program_that_leaves_no_room_for_a_verdict_is_nobodys_fault():
+    (found,) = screen.judge(
+        [fakes.environment()],
+        lambda environment: (1,),
+        lambda prompts, seeds: [records.Reply(ids=(), logps=(), stopped=False)],
+        fakes.text_of,
+        [0],
+    )
+    assert found.reason == screen.NOBODY
+
+
 def test_nobody_is_asked_about_nothing():
     assert screen.judge([], None, None, None, []) == []
 
