@@ -109,6 +109,12 @@ def test_boxes_are_read_in_linear_time():
     assert games.boxed("\\boxed{" * 20_000) is None
 
 
+@pytest.mark.parametrize("opened", ["<answer>", "<function=a>" + "<parameter=b>" * 9])
+def test_openings_that_are_never_closed_are_read_in_linear_time(opened):
+    assert not tool_use.calls_tools("<answer>" * 20_000 + "<tool_call>")
+    assert tool_use.calls_tools("<tool_call>" + opened * 20_000) == opened.startswith("<function")
+
+
 @pytest.mark.parametrize("name", domains.DOMAINS)
 def test_each_domain_is_complete(name):
     setting = domains.get(name)

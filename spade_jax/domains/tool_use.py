@@ -33,10 +33,11 @@ VARIANTS = {  # kind of task -> weight of the draw
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _SPACE = re.compile(r"\s*")
 _CLOSING = re.compile(r"\s*</tool_call>")
-_ANSWER = re.compile(r"<answer>.*?</answer>", re.DOTALL)
 _END = re.compile(r"(?:<\|im_end\|>|<\|endoftext\|>)\s*$")
+# The trainer reads replies, too: what is never closed ends with the text, or every opening would
+# search to the end of it.
 _FUNCTION = re.compile(r"<function=([^>\s]+)\s*>(.*?)(?:</function>|$)", re.DOTALL)
-_PARAMETER = re.compile(r"<parameter=([^>\s]+)\s*>(.*?)</parameter>", re.DOTALL)
+_PARAMETER = re.compile(r"<parameter=([^>\s]+)\s*>(.*?)(?:</parameter>|\Z)", re.DOTALL)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -94,13 +95,18 @@ def malformed(action: str) -> bool:
     Source: SPADE's public implementation, where such a reply may be left out of the loss.
     """
     acted = action.rsplit("</think>", 1)[-1]
-    return _OPEN in acted and not _ANSWER.search(acted) and not parse_calls(acted).calls
+    return _OPEN in acted and not _answers(acted) and not parse_calls(acted).calls
 
 
 def calls_tools(action: str) -> bool:
     """Tell whether an action calls tools, so that their results answer it and not the user."""
     acted = action.rsplit("</think>", 1)[-1]
-    return not _ANSWER.search(acted) and bool(parse_calls(acted).calls)
+    return not _answers(acted) and bool(parse_calls(acted).calls)
+
+
+def _answers(acted: str) -> bool:
+    start = acted.find("<answer>")
+    return start >= 0 and acted.find("</answer>", start) >= 0
 
 
 def call_values(reply: str) -> list[str]:
