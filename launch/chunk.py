@@ -16,9 +16,7 @@ import jax.numpy as jnp
 
 from launch import abstract, chips, cost, hlo, roofline
 from spade_jax import machine, settings
-from spade_jax.policy import cache, decode, draw, layout, matmul, sharding, transformer
-
-STEPS = 32  # of a chunk, as `sampler.Sampler` has it
+from spade_jax.policy import cache, decode, draw, layout, matmul, sampler, sharding, transformer
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -64,7 +62,7 @@ def measure(
     compiled = abstract.compile_or_tell(lower(model, given))
     stands = {device.id: place for place, device in enumerate(every)}
     coordinates = tuple(where.coordinates[stands[device.id]] for device in own.devices.flat)
-    works = cost.works(hlo.parse(compiled.as_text()), unknown_trips=STEPS)
+    works = cost.works(hlo.parse(compiled.as_text()), unknown_trips=sampler.STEPS)
     stats = compiled.memory_analysis()
     weights, past = (abstract.device_bytes(tree) for tree in given[:2])
     return Report(
@@ -74,7 +72,7 @@ def measure(
         parts=own.shape["tensor"],
         rows=rows,
         places=places,
-        steps=STEPS,
+        steps=sampler.STEPS,
         memory={
             "parameters": weights,
             "parameters for prefill": abstract.device_bytes(_stacked(model, own)),
@@ -84,7 +82,7 @@ def measure(
             "code": stats.generated_code_size_in_bytes,
         },
         capacity=where.chip.memory_bytes,
-        least_bytes=STEPS * (weights - _looked_up(model, given[0]) + past),
+        least_bytes=sampler.STEPS * (weights - _looked_up(model, given[0]) + past),
         roofline=roofline.measure(works, dataclasses.replace(where, coordinates=coordinates)),
     )
 
@@ -163,7 +161,7 @@ def lower(model: transformer.ModelConfig, given: tuple[Any, ...]) -> jax.stages.
     weights, *rest = given
     (device, *_) = jax.tree.leaves(weights)[0].sharding.device_set
     with matmul.compiled_for(device.platform):
-        return decode.advance.lower(weights, model, *rest, steps=STEPS, truncated=False)
+        return decode.advance.lower(weights, model, *rest, steps=sampler.STEPS, truncated=False)
 
 
 def _stacked(model, mesh) -> Any:

@@ -89,18 +89,18 @@ def _serve(cluster) -> None:
         carries_boxes=_CREW.value,
     )
     try:
-        lent = None
+        placed = None
         if _CREW.value:
-            lent = cluster.place_crew(node, _crew_config(), _LEASE.value)
+            placed = cluster.place_crew(node, _crew_config(), _LEASE.value)
         print(f"host {node.name} is in the fleet at {node.address}", flush=True)
         while not leaving.wait(_EVERY.value):
             if not node.alive:
                 raise OSError(
                     f"the Ray node of this host ended; was the head at {node.address} stopped?"
                 )
-            _log(cluster.Cluster(node).reports() if _HEAD.value else _own(lent))
-        if lent is not None:
-            _drain(lent)
+            _log(cluster.Cluster(node).reports() if _HEAD.value else _own(placed))
+        if placed is not None:
+            _drain(placed)
     finally:
         node.close()
     print(f"host {node.name} has left", flush=True)
@@ -111,27 +111,27 @@ def _crew_config() -> crew.CrewConfig:
     return lent.lending(config, _PACKAGES.value)
 
 
-def _own(lent) -> list:
+def _own(placed) -> list:
     """The report of this host alone; none while its crew is down."""
-    if lent is None:
+    if placed is None:
         return []
     try:
-        return [lent.ask("report").result(timeout=30)]
+        return [placed.ask("report").result(timeout=30)]
     except held.HostLost as error:
         print(f"the crew of this host does not answer: {error}", file=sys.stderr)
         return []
 
 
-def _drain(lent) -> None:
+def _drain(placed) -> None:
     """Take nothing new, wait for what is here, close the boxes."""
     deadline = time.monotonic() + _DRAIN.value
     try:
-        lent.ask("leave").result(timeout=30)
+        placed.ask("leave").result(timeout=30)
         vacant = 0  # answers in a row: an order may be under way to an empty host
         while vacant < 2 and time.monotonic() < deadline:
-            vacant = vacant + 1 if lent.ask("vacant").result(timeout=30) else 0
+            vacant = vacant + 1 if placed.ask("vacant").result(timeout=30) else 0
             time.sleep(0.5)
-        lent.ask("close").result(timeout=60)
+        placed.ask("close").result(timeout=60)
     except held.HostLost as error:
         print(f"the crew of this host is gone already: {error}", file=sys.stderr)
 

@@ -43,7 +43,8 @@ class BatchConfig:
     # entropy terms, and cheaper; they stay in every denominator
     drop_truncated: bool = False  # leave out plays that were cut off, by a limit of tokens, turns
     # or context or by the environment; their return 0 stays in the baseline of their group and
-    # they themselves in the denominators ("compact filter" of the public implementation)
+    # they themselves in denominators that count sequences ("compact filter" of the public
+    # implementation); one that counts trained tokens loses theirs
     mask_malformed: bool = False  # leave out replies whose tool call cannot be read; the other
     # turns of their episode are trained
 

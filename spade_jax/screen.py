@@ -72,9 +72,9 @@ def _no_room() -> programs.Finding:
 
 
 def _read(text: str) -> programs.Finding | None:
-    """Take the first boxed yes or no as the verdict; without one the answer is no."""
-    found = _VERDICT.search(text)
-    if found and found[1].lower() == "yes":
+    """Take the last boxed yes or no as the verdict; without one the answer is no."""
+    found = _VERDICT.findall(text)
+    if found and found[-1].lower() == "yes":
         return None
     told = "the policy holds it for unsolvable" if found else "the policy gives no verdict"
     return programs.Finding(reason=REASON, detail=told)

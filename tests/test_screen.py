@@ -11,14 +11,14 @@ from spade_jax import generation, records, safeguards, screen, settings, story, 
     ("reply", "refused"),
     [
         ("It can. \\boxed{yes}", False),
-        ("\\boxed{ Yes } or \\boxed{no}", False),  # the first verdict counts
-        ("\\boxed{no}, or else \\boxed{yes}", True),
+        ("\\boxed{ Yes } or \\boxed{no}? No: \\boxed{no}", True),  # the last verdict counts
+        ("\\boxed{no}, or else \\boxed{ Yes }", False),
         ("\\boxed{maybe} \\boxed{yes}", False),  # no verdict but a box
         ("It can.", True),
         ("", True),
     ],
 )
-def test_the_first_boxed_verdict_decides_and_none_is_a_no(reply, refused):
+def test_the_last_boxed_verdict_decides_and_none_is_a_no(reply, refused):
     (found,) = screen.judge(
         [fakes.environment()],
         lambda environment: (1,),

@@ -18,7 +18,7 @@ from spade_jax.policy import requests, session, transformer
 
 SamplingConfig = requests.SamplingConfig
 
-_STEPS = 32  # most tokens that one call of the decode program samples in each sequence
+STEPS = 32  # most tokens that one call of the decode program samples in each sequence
 
 
 class Sampler:
@@ -77,7 +77,7 @@ class Sampler:
         self.prefill_rows = prefill_rows
         self.refill_share = refill_share
         self.rows = rows
-        self.steps = _STEPS
+        self.steps = STEPS
         self.weight_bits, self.cache_bits = weight_bits, cache_bits
         self.text_of = text_of
         self.shapes: set[tuple] = set()  # of programs used so far; grows only by compiling
