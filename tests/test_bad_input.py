@@ -149,7 +149,7 @@ def test_a_full_disk(experiment, begun, tmp_path):
     workdir = copied(begun, tmp_path)
 
     def limit():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (12288, 12288))
 
     cache = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache")}  # the limit cuts its files too
     done = train(experiment, workdir, "--config.iterations=1", environment=cache, preexec_fn=limit)
