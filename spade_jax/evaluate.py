@@ -108,19 +108,11 @@ def _questions(suite, programs, config: settings.RunConfig) -> list[rollout.Grou
     count = config.evaluate.instances if known else config.evaluate.held_out_instances
     rng = seeds.stream(config.evaluate.seed, "evaluate", 0)
     seeds_NS = seeds.evaluation_seeds(rng, (len(programs), count))
-    return [
-        rollout.Group(
-            environment=library.environment(
-                program, uid=-1 - n, max_turns=config.rollout.max_turns
-            ),
-            row=n,
-            seed_index=s,
-            seed=int(seeds_NS[n, s]),
-            plays=(1, 0),
-        )
+    environments = [
+        library.environment(program, uid=-1 - n, max_turns=config.rollout.max_turns)
         for n, program in enumerate(programs)
-        for s in range(count)
     ]
+    return rollout.table(environments, seeds_NS, (1, 0))
 
 
 def _tally(suite, programs, episodes: list[records.Episode], seconds: float) -> Score:

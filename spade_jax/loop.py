@@ -278,17 +278,8 @@ def play(table, progress, world, config) -> rollout.Played:
     """Play every environment of the table from fresh seeds, both arms on the same ones."""
     rng = seeds.stream(config.seed, "rollout", progress.iteration)
     seeds_NS = seeds.episode_seeds(rng, (len(table), config.rollout.seeds))
-    groups = [
-        rollout.Group(
-            environment=environment,
-            row=n,
-            seed_index=s,
-            seed=int(seeds_NS[n, s]),
-            plays=(config.rollout.plays, config.rollout.hinted_plays),
-        )
-        for n, environment in enumerate(table)
-        for s in range(config.rollout.seeds)
-    ]
+    plays = (config.rollout.plays, config.rollout.hinted_plays)
+    groups = rollout.table(table, seeds_NS, plays)
     return world.play(
         groups, progress.train.params, config.rollout.temperature, config.rollout, rng
     )

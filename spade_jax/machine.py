@@ -134,7 +134,7 @@ class Machine:
         if count == 1:
             return played
         shares = self.group.gather(codec.encode(played))
-        return rollout.join([codec.decode(rollout.Played, share) for share in shares])
+        return _join([codec.decode(rollout.Played, share) for share in shares])
 
     def write_hints(
         self, environments: list[records.Environment], params: Any, rng: Any
@@ -174,6 +174,23 @@ class Machine:
         """Read a reply as text, its end token dropped."""
         ids = reply.ids[:-1] if reply.stopped else reply.ids
         return self.words.decode(ids)
+
+
+def _join(parts: Sequence[rollout.Played]) -> rollout.Played:
+    """Put together what processes played of one table, in the order of one process."""
+    pairs = [pair for p in parts for pair in zip(p.episodes, p.transcripts, strict=True)]
+    pairs.sort(key=lambda pair: _place(pair[0]))
+    return rollout.Played(
+        episodes=[episode for episode, _ in pairs],
+        hint_refusals=sum((p.hint_refusals for p in parts), collections.Counter()),
+        dropped=sum(p.dropped for p in parts),
+        leaks_N={row: share for p in parts for row, share in p.leaks_N.items()},
+        transcripts=[transcript for _, transcript in pairs],
+    )
+
+
+def _place(e: records.Episode) -> tuple[int, ...]:
+    return e.environment, e.seed_index, e.arm, e.play
 
 
 def check_history(limits: rollout.RolloutConfig, chat: Any) -> None:

@@ -64,6 +64,17 @@ class Group:
     plays: tuple[int, int]  # per arm
 
 
+def table(
+    environments: Sequence[records.Environment], seeds_NS: np.ndarray, plays: tuple[int, int]
+) -> list[Group]:
+    """List the groups of a table: every environment from each of its seeds, plays per arm alike."""
+    return [
+        Group(environment=environment, row=n, seed_index=s, seed=int(seed), plays=plays)
+        for n, environment in enumerate(environments)
+        for s, seed in enumerate(seeds_NS[n])
+    ]
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class World:
     """What the room needs from outside."""
@@ -147,23 +158,6 @@ def play(
         leaks_N=_leaks(groups, helps),
         transcripts=[(p.observation, "\n> ".join(p.replies)) for p in kept],
     )
-
-
-def join(parts: Sequence[Played]) -> Played:
-    """Put together what processes played of one table, in the order of one process."""
-    pairs = [pair for p in parts for pair in zip(p.episodes, p.transcripts, strict=True)]
-    pairs.sort(key=lambda pair: _place(pair[0]))
-    return Played(
-        episodes=[episode for episode, _ in pairs],
-        hint_refusals=sum((p.hint_refusals for p in parts), collections.Counter()),
-        dropped=sum(p.dropped for p in parts),
-        leaks_N={row: share for p in parts for row, share in p.leaks_N.items()},
-        transcripts=[transcript for _, transcript in pairs],
-    )
-
-
-def _place(e: records.Episode) -> tuple[int, ...]:
-    return e.environment, e.seed_index, e.arm, e.play
 
 
 def _leaks(groups: Sequence[Group], helps: dict[int, probe.Help]) -> dict[int, float]:

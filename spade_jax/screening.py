@@ -79,17 +79,7 @@ def _play(sound, params, world, config, rng, cost: screen.Cost):
         sound, refusals = world.write_hints(sound, params, rng)
         cost.hint_refusals += refusals
     seeds_NS = seeds.episode_seeds(rng, (len(sound), config.rollout.seeds))
-    groups = [
-        rollout.Group(
-            environment=environment,
-            row=n,
-            seed_index=s,
-            seed=int(seeds_NS[n, s]),
-            plays=(0, config.screen.plays),
-        )
-        for n, environment in enumerate(sound)
-        for s in range(config.rollout.seeds)
-    ]
+    groups = rollout.table(sound, seeds_NS, (0, config.screen.plays))
 
     def play(asked: list[rollout.Group]) -> list[records.Episode]:
         limits = config.rollout
