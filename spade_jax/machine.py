@@ -164,7 +164,7 @@ class Machine:
         observation: str,
         shown: str | None,
         tools: Any,
-        exchanges: Sequence[tuple[str, str]] = (),
+        exchanges: Sequence[tuple[str, str, str]] = (),
     ) -> tuple[int, ...]:
         """Write the prompt of a play's first turn, or anew that of a later one."""
         messages = domain.agent_messages(domains.get(environment.setting), observation, shown)

@@ -115,7 +115,7 @@ class _Play:
     pending_ids: tuple[int, ...] = ()
     observation: str = ""
     opening: tuple = ()  # what `World.start` wrote the first prompt from
-    exchanges: list[tuple[str, str]] = dataclasses.field(default_factory=list)  # if rendered
+    exchanges: list[tuple[str, str, str]] = dataclasses.field(default_factory=list)  # if rendered
     turns: list[records.Turn] = dataclasses.field(default_factory=list)
     value: float = 0.0
     fault: str = ""
@@ -360,7 +360,8 @@ def _advance(p: _Play, outcome, world: World, config: RolloutConfig) -> None:
     elif truncated:
         p.live, p.truncated = False, True
     elif config.history == "rendered":
-        p.exchanges.append((p.replies[-1], observation))
+        role = world.role_of(p.turns[-1].action)
+        p.exchanges.append((p.replies[-1], observation, role))
         p.prompt_ids = p.pending_ids = tuple(world.start(*p.opening, p.exchanges))
     else:
         p.pending_ids = tuple(world.extend(observation, world.role_of(p.turns[-1].action)))

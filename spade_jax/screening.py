@@ -32,7 +32,7 @@ def apply(
       cost: is added to.
     """
     sound = [v.environment for v in verdicts if v.environment is not None]
-    if config.screen.by == "none" or not sound:
+    if not sound:
         return verdicts
     by = {"judgement": _ask, "play": _play}[config.screen.by]
     sound, findings = by(sound, progress.train.params, world, config, rng, cost)

@@ -65,8 +65,8 @@ class Player:
         self._rng = np.random.default_rng(seed)
         self._ids: tuple[int, ...] = ()  # of the conversation so far
         self._opening: tuple = ()  # messages and tools of the first prompt
-        self._said: list[str] = []  # every reply
-        self._seen: list[str] = []  # every observation behind the first
+        self._said = ""  # the last reply
+        self._exchanges: list[tuple[str, str, str]] = []  # see `domain.continued`
         machine.check_history(config.rollout, self._chat)
         self._answers = "user"  # the message role of the next observation
 
@@ -82,10 +82,10 @@ class Player:
             self._opening = (messages, tools)
             self._ids = tuple(self._chat.start(records.AGENT, messages, tools))
         elif self._config.rollout.history == "rendered":
-            self._seen.append(observation)
-            exchanges = list(zip(self._said, self._seen, strict=True))
-            messages = domain.continued(self._opening[0], exchanges)
-            self._ids = tuple(self._chat.start(records.AGENT, messages, self._opening[1]))
+            self._exchanges.append((self._said, observation, self._answers))
+            messages, tools = self._opening
+            messages = domain.continued(messages, self._exchanges)
+            self._ids = tuple(self._chat.start(records.AGENT, messages, tools))
         else:
             self._ids += tuple(self._chat.extend(observation, self._answers))
         limits = self._config.rollout
@@ -94,7 +94,7 @@ class Player:
         reply = self._generate(self._ids, limits.temperature, limits.max_tokens)
         self._ids += reply.ids
         text = self._text_of(reply)
-        self._said.append(text)
+        self._said = text
         if not reply.stopped:
             return f"{text} (cut after rollout.max_tokens={limits.max_tokens})", None
         action = self._domain.action(text)

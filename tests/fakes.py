@@ -208,7 +208,7 @@ def world(sandbox: Sandbox, policy: Policy, **changes: Any) -> rollout.World:
 
     def start(environment, observation, shown, tools, exchanges=()):
         listed, told = f"{tools}|" if tools else "", f" HINT: {shown}" if shown else ""
-        later = "".join(f"{text}/{answer}>" for text, answer in exchanges)
+        later = "".join(f"{text}/{answer}>" for text, answer, _ in exchanges)
         return encode(f"{listed}{observation}{told}>{later}")
 
     bound = rollout.World(

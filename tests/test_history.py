@@ -27,10 +27,24 @@ def test_rendered_prompts_are_written_anew_from_all_turns_and_follow_nothing():
         assert [turn.rendered for turn in episode.turns] == [False, True]
 
 
+def test_rendered_results_of_tool_calls_are_tool_messages_too():
+    messages = domain.continued([], [("call", "42", "tool"), ("so it is", "right", "user")])
+    assert [m["role"] for m in messages] == ["assistant", "tool", "assistant", "user"]
+    asked = []
+
+    def start(environment, observation, shown, tools, exchanges=()):
+        asked.append([role for _, _, role in exchanges])
+        return fakes.encode(f"{observation}{len(exchanges)}>")
+
+    config = dataclasses.replace(fakes.PLAY, max_turns=2, history="rendered")
+    fakes.play(lambda p, s: "0", config=config, start=start, role_of=lambda action: "tool")
+    assert ["tool"] in asked
+
+
 def test_thinking_conversations_may_be_written_anew(tmp_path):
     chat = speech(tmp_path, QWEN)
     assert chat.rendering == ""
-    exchanges = [("<think>\nhm\n</think>\n\nr1", "wrong"), ("r2", "wrong again")]
+    exchanges = [("<think>\nhm\n</think>\n\nr1", "wrong", "user"), ("r2", "wrong again", "user")]
     messages = domain.continued([{"role": "user", "content": "q"}], exchanges)
     assert [m["content"] for m in messages] == ["q", "r1", "wrong", "r2", "wrong again"]
     openly = chat._rendered_openly(
@@ -38,7 +52,7 @@ def test_thinking_conversations_may_be_written_anew(tmp_path):
         + [
             {"role": role, "content": text}
             for pair in exchanges
-            for role, text in zip(("assistant", "user"), pair, strict=True)
+            for role, text in zip(("assistant", "user"), pair[:2], strict=True)
         ]
     )
     assert chat._words.decode(chat.start(records.AGENT, messages)) == openly
@@ -78,5 +92,5 @@ def test_a_player_at_the_table_writes_prompts_anew_too(tmp_path, monkeypatch):
     player.act("q")
     player.act("wrong")
     messages = domain.agent_messages(domains.get("games"), "q")
-    later = domain.continued(messages, [("r1", "wrong")])
+    later = domain.continued(messages, [("r1", "wrong", "user")])
     assert asked == [chat.start(records.AGENT, messages), chat.start(records.AGENT, later)]

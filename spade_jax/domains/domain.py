@@ -104,18 +104,18 @@ def agent_messages(
 
 
 def continued(
-    messages: Sequence[Mapping[str, str]], exchanges: Sequence[tuple[str, str]]
+    messages: Sequence[Mapping[str, str]], exchanges: Sequence[tuple[str, str, str]]
 ) -> list[Mapping[str, str]]:
     """Append the turns of a play, earlier replies without their thinking.
 
     Args:
-      exchanges: (reply text, observation that answered it) of each turn.
+      exchanges: (reply text, observation that answered it, its role) of each turn.
     """
     messages = list(messages)
-    for reply, observation in exchanges:
+    for reply, observation, role in exchanges:
         said = programs.without_thinking(reply).lstrip("\n")
         messages.append({"role": "assistant", "content": said})
-        messages.append({"role": "user", "content": observation})
+        messages.append({"role": role, "content": observation})
     return messages
 
 
