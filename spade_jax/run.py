@@ -79,18 +79,22 @@ def _run(config: settings.RunConfig, folder: epath.Path, notice, group: hosts.Ho
             say(closing.table(results, folder))
             return results
     with machine.CountedCrew(config.sandbox) as crew:
-        group.first(lambda: claim.take(folder, config), lambda: None)
         if group.count == 1:
             notice.hold(lambda: True)  # the supervised start saves as it goes
         say(f"sandbox: tier {config.sandbox.tier}, {crew.describe()}")
         words, model, params = find_policy(config, crew, folder, group, say)
         world = machine.Machine(config, crew, words, model, group)
         check_prompts(config, world)
+        _take(config, folder, group)  # nothing that a start needs is missing any more
         results = _iterations(config, world, params, folder, notice, say)
     if group.index == 0:
         files.replace(folder / RESULTS, json.dumps(results, indent=1))
     say(closing.table(results, folder))
     return results
+
+
+def _take(config: settings.RunConfig, folder: epath.Path, group: hosts.Hosts) -> None:
+    group.first(lambda: claim.take(folder, config), lambda: None)
 
 
 def _silent(text: str) -> None:
@@ -153,7 +157,9 @@ def find_policy(
     scratch = config.warmstart.from_scratch or not config.policy.weights
     if made.exists() or (config.mode != "supervised" and not scratch):
         return load_policy(config, folder)
-    words, model, params = _warm_start(config, crew, folder, scratch, group, say)
+    passages = machine.open_corpus(config)
+    _take(config, folder, group)  # the supervised start writes into the directory
+    words, model, params = _warm_start(config, crew, folder, scratch, passages, group, say)
     if group.count > 1:
         params = sharding.gather(params, model, machine.make_mesh(config))
     if group.index == 0:
@@ -163,7 +169,7 @@ def find_policy(
     return words, model, params
 
 
-def _warm_start(config, crew, folder: epath.Path, scratch: bool, group: hosts.Hosts, say):
+def _warm_start(config, crew, folder: epath.Path, scratch: bool, passages, group: hosts.Hosts, say):
     def teach():
         return warmstart.write_lessons(config, crew.start, folder, say)
 
@@ -185,7 +191,6 @@ def _warm_start(config, crew, folder: epath.Path, scratch: bool, group: hosts.Ho
                 words.save(local)
     mesh = machine.make_mesh(config)
     params = sharding.place(params, sharding.param_shardings(model, mesh))
-    passages = machine.open_corpus(config)
     shown = warmstart.examples(
         config, taught, machine.open_chat(words), domains.get(config.setting), passages
     )

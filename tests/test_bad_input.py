@@ -128,6 +128,7 @@ def test_an_empty_corpus(experiment, tmp_path):
     (tmp_path / "empty.jsonl").touch()
     text = told(train(f"{experiment}:{tmp_path}/empty.jsonl", tmp_path / "run"))
     assert "no usable document" in text and "launch.build_corpus" in text
+    assert not (tmp_path / "run" / "config.json").exists()
 
 
 def test_another_configuration_in_a_begun_directory(experiment, begun):
