@@ -48,6 +48,20 @@ def test_a_file_is_replaced_whole_on_both(bucket, tmp_path_factory):
         assert [path.name for path in folder.iterdir()] == ["a.txt"]
 
 
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+    folder = files.at(tmp_path)
+    files.replace(folder / "a.txt", "old")
+
+    def full(number):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files.os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        files.replace(folder / "a.txt", "new")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+    assert (tmp_path / "a.txt").read_text() == "old"
+
+
 def test_the_heart_of_a_process_beats_in_a_bucket(bucket):
     with hosts.Hosts(bucket, hosts.HostsConfig()) as group:
         group.enter("rollout")
