@@ -10,7 +10,7 @@ import pathlib
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from absl import logging
 
@@ -35,6 +35,7 @@ def set_up() -> None:
     """Prepare the process: stack dumps on a crash, quiet libraries, compiled programs kept."""
     faulthandler.enable()
     logging.set_verbosity(logging.FATAL)  # Orbax logs every save, and errors that it raises too
+    sys.unraisablehook = _hook(sys.unraisablehook)
     import jax
 
     if jax.config.jax_compilation_cache_dir is None:  # else the operator chose one
@@ -145,6 +146,19 @@ def one_paragraph() -> Iterator[None]:
 def _absolute(path: str) -> str:
     """Read a path from the project's root; an empty one and one in a bucket stay as they are."""
     return str(ROOT / path) if path and "://" not in path else path
+
+
+def _hook(told: Callable[..., None]) -> Callable[..., None]:
+    """Leave out what says nothing: when one write of a save fails, Orbax closes the event loop
+    under the others, and each of these prints that, before the failure itself is told."""
+
+    def hook(raised) -> None:
+        frames = traceback.extract_tb(raised.exc_traceback)
+        late = bool(frames) and frames[0].name == "call_soon_threadsafe"
+        if not (late and raised.exc_type is RuntimeError):
+            told(raised)
+
+    return hook
 
 
 def _raised_by_us(error: Exception) -> bool:

@@ -9,6 +9,7 @@ with `--coordinator=auto`, elsewhere with `--coordinator=HOST:PORT --processes=N
 
 from __future__ import annotations
 
+import shlex
 import sys
 
 from absl import app, flags
@@ -39,6 +40,18 @@ def main(argv: list[str]) -> None:
         from spade_jax import run
 
         run.run(entry.settings_of(_CONFIG.value), _WORKDIR.value)
+        if _PROCESS.value == 0:
+            print(_next())
+
+
+def _next() -> str:
+    """Tell commands that go on from a finished run, as they may be typed."""
+    same = [word for word in sys.argv[1:] if not word.startswith(("--coordinator", "--process"))]
+    evaluate = shlex.join([sys.executable, "-m", "launch.evaluate", *same])
+    return (
+        f"  next:  {evaluate}\n"
+        f"         tensorboard --logdir {_WORKDIR.value}/tensorboard   (pip install tensorboard)"
+    )
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ directory only when everything else that it needs is there.
 from __future__ import annotations
 
 import json
+import pathlib
 from typing import Any
 
 from etils import epath
@@ -15,6 +16,7 @@ from etils import epath
 from spade_jax import config, files
 
 NAME = "config.json"
+_ROOT = pathlib.Path(__file__).resolve().parent.parent
 FREE = (
     "checkpoint.",
     "evaluate.every",
@@ -82,7 +84,10 @@ def read(path: epath.Path) -> dict[str, str]:
 
 
 def _knobs(now: Any) -> dict[str, str]:
-    return dict(line.split(" = ", 1) for line in config.describe(now).splitlines())
+    """List knobs; a path inside this project is written from its root, so that another checkout
+    may go on with the run."""
+    text = config.describe(now).replace(f"'{_ROOT}/", "'")
+    return dict(line.split(" = ", 1) for line in text.splitlines())
 
 
 def _compare(then: dict[str, str], now: dict[str, str], path: epath.Path) -> None:

@@ -56,8 +56,6 @@ def table(values: dict[str, Any], folder: epath.Path) -> str:
         "",
         f"  files: {folder}/metrics.jsonl, tensorboard/, samples/ (what both roles wrote), "
         "checkpoints/, results.json",
-        f"  next:  tensorboard --logdir {folder}/tensorboard",
-        f"         python -m launch.evaluate --config=... --workdir={folder}",
     ]
     return "\n".join(lines)
 

@@ -23,7 +23,8 @@ CLOCK_SHIFT_SECONDS = 40 * 86_400.0 + 12_345.0  # of the second process, against
 class Outcome:
     """What came of running one program."""
 
-    finding: programs.Finding | None  # None where every check passed; then:
+    finding: programs.Finding | None  # None where every check passed; then from class_name on
+    processes: int  # that decided it; those of a first try that the sandbox lost do not count
     class_name: str = ""
     max_turns: int = 0
     has_solution: bool = False
@@ -58,7 +59,7 @@ def examine(source: str, digest: str, crew, domain: domain_lib.Domain, config) -
 
 def _try(candidate: _Candidate, crew, domain, config) -> Outcome:
     """Run a program's checks once."""
-    cheat_rate = None
+    cheat_rate, processes = None, 1
     rng = np.random.default_rng([config.seed, int(candidate.digest[:12], 16)])
     seeds = [int(seed) for seed in rng.integers(1, 2**31, size=config.seeds + config.more_seeds)]
     names = casting.scripted_names(domain)
@@ -72,9 +73,11 @@ def _try(candidate: _Candidate, crew, domain, config) -> Outcome:
                 finding = checks.tools(group)
             finding = finding or _sound(group, config)
             if finding is not None:
-                return Outcome(finding=finding)
+                return Outcome(finding=finding, processes=processes)
             trial.drop(session, group)
-        finding = _replayed(candidate, crew, domain, config, seeds[0], cast)
+        if "nondeterministic" not in config.off:
+            finding = _replayed(candidate, crew, domain, config, seeds[0], cast)
+            processes += 1
         for name, check in (
             ("constant_task", checks.varied),
             ("criteria_error", checks.criteria_evaluable),
@@ -87,10 +90,11 @@ def _try(candidate: _Candidate, crew, domain, config) -> Outcome:
         if finding is None and "degenerate" not in config.off:
             finding, cheat_rate = _degenerate(session, cast, domain, config, seeds[config.seeds :])
     if finding is not None:
-        return Outcome(finding=finding, cheat_rate=cheat_rate)
+        return Outcome(finding=finding, processes=processes, cheat_rate=cheat_rate)
     first = cast.probes[0]
     return Outcome(
         finding=None,
+        processes=processes,
         class_name=first.class_name,
         max_turns=first.max_turns,
         has_solution=first.has_solution,
@@ -132,8 +136,6 @@ def _sound(plays, config) -> programs.Finding | None:
 
 def _replayed(candidate, crew, domain, config, seed: int, cast) -> programs.Finding | None:
     """Repeat plays in a second process, with another hash seed and another clock."""
-    if "nondeterministic" in config.off:
-        return None
     plays = [*cast.probes, *cast.solvers[: config.replayed]]
     with contextlib.closing(_open(candidate, crew, domain, config, seed, 1)) as session:
         finding = trial.replay(session, plays, cap=_cap(domain, config))

@@ -41,7 +41,7 @@ class _Bound:
     explore: bool
     temperature: float  # drafts are sampled at
     screen_rng: np.random.Generator
-    screening: screen.Cost
+    screening: screen.Cost  # of judging drafts
 
 
 def write(progress, world, config, clock, answer: safeguards.Answer) -> story.Written:
@@ -185,6 +185,7 @@ def _judge(drafts: list[records.Draft], bound: _Bound) -> list[validate.Verdict]
             bound.progress.pool.known,
             world.group.spread,
         )
+    bound.screening.processes += sum(verdict.processes for verdict in verdicts)
     if bound.config.screen.by == "none":
         return verdicts
     with bound.clock.stage("screen"):

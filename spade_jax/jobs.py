@@ -70,7 +70,7 @@ def run_job(
     if not job.policy and not (folder / "checkpoints").is_dir():
         raise FileNotFoundError(f"{folder} holds no checkpoints; set --workdir to that of a run.")
     words, model, params = run.load_policy(config, folder)
-    with machine.CountedCrew(config.sandbox, packages) as crew:
+    with machine.ProgramCrew(config.sandbox, packages) as crew:
         world = machine.Machine(config, crew, words, model)
         if job.policy:
             params = jax.device_put(params, sharding.param_shardings(model, world.mesh))
@@ -175,7 +175,7 @@ def score_completions(
     if strangers:
         raise ValueError(f"{completions}: no task is called {', '.join(strangers[:5])}.")
     sources = [[code.completed(known[row["task_id"]], row["completion"])] for row in rows]
-    with machine.CountedCrew(config) as crew:
+    with machine.ProgramCrew(config) as crew:
         found = list(code.judge(crew, [row["task_id"] for row in rows], sources))
     told = [
         {**row, "passed": result.answers == "1", "fault": result.answers == "x"}

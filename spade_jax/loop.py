@@ -157,7 +157,7 @@ def fixed_programs(config: settings.RunConfig) -> list[seed_files.SeedFile]:
 
 def iterate(progress: Progress, world: machine.Machine, config: settings.RunConfig) -> Step:
     """Advance `progress` by one iteration."""
-    t, programs_before = progress.iteration, world.crew.programs
+    t = progress.iteration
     clock = story.Clock(world.group.enter)
     answer = safeguards.answer(progress.health, config.safeguards)
     fresh = pool.alive(progress.pool).tolist() if t == 0 else []
@@ -206,7 +206,7 @@ def iterate(progress: Progress, world: machine.Machine, config: settings.RunConf
     told = story.Told(
         written=written, played=played, hint_refusals=hint_refusals, made=made, masked=masked,
         report=report, table=table, due=due, pool=progress.pool, clock=clock,
-        programs=sum(world.group.gather(world.crew.programs - programs_before)), blind_N=blind_N,
+        blind_N=blind_N,
     )  # fmt: skip
     progress.iteration = t + 1
     named = story.metrics(told, progress.totals)

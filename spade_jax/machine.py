@@ -52,7 +52,7 @@ class Machine:
     def __init__(
         self,
         config: settings.RunConfig,
-        crew: CountedCrew,
+        crew: ProgramCrew,
         words: Words,
         model: transformer.ModelConfig,
         group: hosts.Hosts | None = None,
@@ -186,6 +186,7 @@ def _join(parts: Sequence[rollout.Played]) -> rollout.Played:
         dropped=sum(p.dropped for p in parts),
         leaks_N={row: share for p in parts for row, share in p.leaks_N.items()},
         transcripts=[transcript for _, transcript in pairs],
+        processes=sum(p.processes for p in parts),
     )
 
 
@@ -207,9 +208,8 @@ def check_history(limits: rollout.RolloutConfig, chat: Any) -> None:
         )
 
 
-class CountedCrew:
-    """Owns a sandbox crew, or the way to a fleet; knows the limits of the run and counts the
-    processes it started."""
+class ProgramCrew:
+    """Owns a sandbox crew, or the way to a fleet; knows the limits of the run."""
 
     def __init__(self, config: settings.SandboxConfig, packages: Sequence[str] = ()):
         """Start the boxes.
@@ -227,9 +227,8 @@ class CountedCrew:
         )
         make = crews.open_fleet if config.fleet else crews.open_crew
         self._crew = make(config, (*config.packages, *packages))
-        self.programs = 0
 
-    def __enter__(self) -> CountedCrew:
+    def __enter__(self) -> ProgramCrew:
         return self
 
     def __exit__(self, *_: Any) -> None:
@@ -252,12 +251,10 @@ class CountedCrew:
 
     def open(self, source: str, **options: Any) -> Any:
         """Start a process; see `sandbox.crew.Crew.open`."""
-        self.programs += 1
         return self._crew.open(source, **options)
 
     def start_call(self, *arguments: Any) -> Any:
         """Start calls of one function in a process; see `sandbox.crew.Crew.start_call`."""
-        self.programs += 1
         return self._crew.start_call(*arguments)
 
     def close(self) -> None:

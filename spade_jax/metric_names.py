@@ -118,7 +118,7 @@ METRICS = {
     "count/policy_hint_refused_*": "hints of the policy that the gate refused, by reason",
     "count/screen_replies": "replies of the policy that screened drafts; seconds: time/screen",
     "count/episodes": "episodes played to an end",
-    "count/programs": "processes that executed a program in the sandbox",
+    "count/programs": "processes that executed a program in the sandbox, lost ones not counted",
     "count/environments": "environments drawn",
     "count/generated": "sequences generated",
     "count/trained": "sequences trained on",

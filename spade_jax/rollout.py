@@ -100,6 +100,7 @@ class Played:
     leaks_N: dict[int, float]  # row of the table -> share of its groups whose hint told the answer;
     # rows without a group that was asked for its hint are absent
     transcripts: list[tuple[str, str]]  # (first observation, reply texts) in episode order
+    processes: int  # that hosted plays; one that replaced another does not count
 
 
 @dataclasses.dataclass
@@ -157,6 +158,7 @@ def play(
         dropped=len(plays) - len(kept),
         leaks_N=_leaks(groups, helps),
         transcripts=[(p.observation, "\n> ".join(p.replies)) for p in kept],
+        processes=len({p.key for p in plays}),
     )
 
 

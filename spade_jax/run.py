@@ -74,11 +74,11 @@ def _run(config: settings.RunConfig, folder: epath.Path, notice, group: hosts.Ho
             "numbers equal those of the old mesh to rounding, not bit for bit"
         )
     if (folder / RESULTS).exists():
-        results = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
+        results = _read_results(folder / RESULTS)
         if config.mode == "supervised" or results["iterations"] >= config.iterations:
             say(closing.table(results, folder))
             return results
-    with machine.CountedCrew(config.sandbox) as crew:
+    with machine.ProgramCrew(config.sandbox) as crew:
         if group.count == 1:
             notice.hold(lambda: True)  # the supervised start saves as it goes
         say(f"sandbox: tier {config.sandbox.tier}, {crew.describe()}")
@@ -90,6 +90,23 @@ def _run(config: settings.RunConfig, folder: epath.Path, notice, group: hosts.Ho
     if group.index == 0:
         files.replace(folder / RESULTS, json.dumps(results, indent=1))
     say(closing.table(results, folder))
+    return results
+
+
+def _read_results(path: epath.Path) -> dict:
+    """Read what a finished run left.
+
+    Raises:
+      ValueError: the file is damaged.
+    """
+    try:
+        results = json.loads(path.read_text(encoding="utf-8"))
+        results["iterations"]
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(
+            f"{path} is damaged ({error}). Remove it and run the same command again: it is written "
+            "anew from the newest checkpoint."
+        ) from error
     return results
 
 
@@ -147,7 +164,7 @@ def load_policy(
 
 def find_policy(
     config: settings.RunConfig,
-    crew: machine.CountedCrew,
+    crew: machine.ProgramCrew,
     folder: epath.Path,
     group: hosts.Hosts,
     say: Callable[[str], None],

@@ -38,11 +38,12 @@ class ScreenConfig:
 
 @dataclasses.dataclass
 class Cost:
-    """What screening took in one iteration."""
+    """What judging drafts took in one iteration."""
 
     screened: int = 0  # sound drafts
     refused: int = 0
     replies: int = 0  # of the policy
+    processes: int = 0  # that examined programs or hosted plays
     hint_refusals: collections.Counter = dataclasses.field(default_factory=collections.Counter)
 
 

@@ -83,9 +83,10 @@ def _play(sound, params, world, config, rng, cost: screen.Cost):
 
     def play(asked: list[rollout.Group]) -> list[records.Episode]:
         limits = config.rollout
-        played = world.play(asked, params, limits.temperature, limits, rng).episodes
-        cost.replies += sum(len(e.turns) for e in played)
-        return played
+        played = world.play(asked, params, limits.temperature, limits, rng)
+        cost.replies += sum(len(e.turns) for e in played.episodes)
+        cost.processes += played.processes
+        return played.episodes
 
     episodes = play(groups)
     begun = {(e.environment, e.seed_index) for e in episodes}

@@ -69,7 +69,6 @@ class Told:
     due: list[pools.Waiting]
     pool: pools.Pool
     clock: Clock
-    programs: int  # sandbox processes that the iteration started
     blind_N: dict[int, tuple[int, int]] = dataclasses.field(default_factory=dict)
     # row of the table -> (blind wins, wins); see `figures.blind_wins`
 
@@ -283,7 +282,7 @@ def _counts(told: Told) -> records.Metrics:
         "count/accepted": sum(v.environment is not None for v in verdicts),
         "count/repaired": len(told.written.repaired),
         "count/episodes": len(told.played.episodes),
-        "count/programs": told.programs,
+        "count/programs": _processes(told),
         "count/environments": len(told.table),
         "count/generated": told.made.counts["generated"],
         # the host has these as trained
@@ -305,6 +304,12 @@ def _counts(told: Told) -> records.Metrics:
     for reason, n in told.hint_refusals.items():
         named[f"count/policy_hint_refused_{metric_files.slug(reason)}"] = n
     return named
+
+
+def _processes(told: Told) -> int:
+    """Count the processes that executed programs, the ones that the sandbox lost left out: so the
+    count is that of the run, not of the machine."""
+    return told.written.screening.processes + told.played.processes
 
 
 def _unchecked(verdict: validate.Verdict) -> bool:

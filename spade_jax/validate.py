@@ -107,6 +107,7 @@ class Verdict:
     environment: records.Environment | None  # None where it is refused
     finding: programs.Finding | None  # why, None where it is accepted
     cheat_rate: float | None = None  # see examination.Outcome; None where it did not come to it
+    processes: int = 0  # see examination.Outcome; 0 where another draft has the same program
     checks: dict[str, str]  # reason -> "pass", "fail", "off", "not reached" or NOT_APPLICABLE
 
 
@@ -166,22 +167,27 @@ def examine(
     read_M = [read(draft, domain, config) for draft in drafts]
     candidates = [found for found in read_M if isinstance(found, _Candidate)]
     outcomes = _run(candidates, crew, domain, config, known, spread)
-    taken, accepted, verdicts = set(), [], []
+    taken, counted, accepted, verdicts = set(), set(), [], []
     for draft, found in zip(drafts, read_M, strict=True):
         outcome = found
         if isinstance(found, _Candidate):
             there = found.digest in taken or found.digest in known.digests
             copied = there and "duplicate" not in config.off
             outcome = _copied(found) if copied else outcomes[found.source]
-        finding = outcome if isinstance(outcome, programs.Finding) else outcome.finding
-        if finding is not None:
-            refused = _refused(draft, finding, config)
-            rate = getattr(outcome, "cheat_rate", None)  # a finding of the text has none
-            verdicts.append(dataclasses.replace(refused, cheat_rate=rate))
+        if isinstance(outcome, programs.Finding):
+            verdicts.append(_refused(draft, outcome, config))
+            continue
+        if outcome.finding is not None:
+            verdict = _refused(draft, outcome.finding, config)
         else:
-            verdicts.append(_accepted(found, draft, outcome, domain, config, known, accepted))
+            verdict = _accepted(found, draft, outcome, domain, config, known, accepted)
             accepted.append(found)
             taken.add(found.digest)
+        processes = 0 if found.source in counted else outcome.processes
+        counted.add(found.source)
+        verdicts.append(
+            dataclasses.replace(verdict, cheat_rate=outcome.cheat_rate, processes=processes)
+        )
     return verdicts
 
 
@@ -286,7 +292,6 @@ def _accepted(
         environment=environment,
         finding=None,
         checks=marks,
-        cheat_rate=ran.cheat_rate,
     )
 
 

@@ -154,10 +154,8 @@ def test_a_full_disk(experiment, begun, tmp_path):
 
     cache = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache")}  # the limit cuts its files too
     done = train(experiment, workdir, "--config.iterations=1", environment=cache, preexec_fn=limit)
-    # On a busy host Orbax's writers still call their closed event loop; no other trace may show.
-    closed = done.stderr.count("RuntimeError: Event loop is closed")
-    assert done.returncode == 1 and done.stderr.count("Traceback (most") == closed, done.stderr
-    assert "Could not save" in done.stderr and "Free disk space" in done.stderr
+    text = told(done)
+    assert "Could not save" in text and "Free disk space" in text
     assert (workdir / "checkpoints" / "0").is_dir()
     done = train(experiment, workdir, "--config.iterations=1")
     assert done.returncode == 0, done.stderr

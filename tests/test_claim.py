@@ -35,6 +35,14 @@ def test_every_knob_that_differs_is_named_with_both_values(tmp_path):
     start(tmp_path, BEGUN)  # the refused one left no trace
 
 
+def test_another_checkout_of_the_project_may_go_on(tmp_path, monkeypatch):
+    for root in ("/one/place", "/another"):
+        monkeypatch.setattr(claim, "_ROOT", root)
+        start(tmp_path, with_(seed_environments=f"{root}/experiments/mine"))
+    with pytest.raises(config.ConfigError, match="'experiments/mine' then, '/elsewhere/mine' now"):
+        start(tmp_path, with_(seed_environments="/elsewhere/mine"))
+
+
 def test_iterations_rise_and_do_not_fall(tmp_path):
     start(tmp_path, BEGUN)
     start(tmp_path, with_(iterations=10))

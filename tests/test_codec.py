@@ -33,7 +33,7 @@ def test_optional_fields_counters_and_integer_keys_come_back():
     assert through_json(records.Draft, draft) == draft
     played = rollout.Played(
         episodes=[EPISODE], hint_refusals=collections.Counter(none=2), dropped=1,
-        leaks_N={3: 0.5}, transcripts=[("a", "b")],
+        leaks_N={3: 0.5}, transcripts=[("a", "b")], processes=1,
     )  # fmt: skip
     assert through_json(rollout.Played, played) == played
 

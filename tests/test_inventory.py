@@ -18,7 +18,7 @@ MACHINE = {
     "group": "the other processes of this run; all hold the same Progress",
     "_here": "this process's copy of Progress.train.params, gathered anew where it is another",
 }  # fmt: skip
-CREW = {"_limits": "constant", "_crew": "processes", "programs": "differences of it are counted"}
+CREW = {"_limits": "constant", "_crew": "processes"}
 SAMPLER = {  # constants, and the shapes that were compiled
     "config", "end_ids", "max_length", "batch_buckets", "prompt_buckets", "prefill_rows",
     "refill_share", "rows", "steps", "weight_bits", "cache_bits", "text_of", "shapes",
@@ -62,7 +62,7 @@ def fields(cls):
 def test_objects_that_live_as_long_as_a_run_hold_no_unknown_state():
     for path, name, known in (
         ("spade_jax/machine.py", "Machine", MACHINE),
-        ("spade_jax/machine.py", "CountedCrew", CREW),
+        ("spade_jax/machine.py", "ProgramCrew", CREW),
         ("spade_jax/policy/sampler.py", "Sampler", SAMPLER),
     ):
         assert not attributes(path, name) - set(known), f"an attribute of {name} {HOW}"

@@ -84,7 +84,7 @@ def test_a_tiny_policy_learns_an_easy_environment_from_chance_to_nine_tenths(tmp
     words = tokenizer.Tokenizer.train(["a b c d"], vocab_size=300)
     mesh = machine.make_mesh(config)
     model, params = _talk_nonsense(config, words, mesh)
-    with machine.CountedCrew(config.sandbox) as crew:
+    with machine.ProgramCrew(config.sandbox) as crew:
         world = machine.Machine(config, crew, words, model)
         progress = loop.start(config, world, params)
         rates = []

@@ -272,7 +272,8 @@ def test_no_wave_needs_more_processes_than_allowed(isolation):
     unlucky = fakes.Sandbox(lose=lambda s, b: 0 if (s, b) == (1, 0) else None)
     played, sandbox, _ = play(lambda p, s: "3", unlucky, groups(5), config)
     assert sandbox.most_alive == 2 and sandbox.alive() == []
-    assert len(sandbox.sessions) == (5 if isolation == "group" else 25) + 1
+    assert played.processes == (5 if isolation == "group" else 25)
+    assert len(sandbox.sessions) == played.processes + 1  # the lost one began anew
     assert len(played.episodes) == 25
     assert [e.environment for e in played.episodes] == sorted(
         e.environment for e in played.episodes
@@ -312,7 +313,12 @@ def test_sessions_are_closed_when_another_cannot_be_opened():
 def test_nothing_to_play_gives_nothing():
     played, sandbox, _ = play(lambda p, s: "3", asked=[])
     assert played == rollout.Played(
-        episodes=[], hint_refusals=collections.Counter(), dropped=0, leaks_N={}, transcripts=[]
+        episodes=[],
+        hint_refusals=collections.Counter(),
+        dropped=0,
+        leaks_N={},
+        transcripts=[],
+        processes=0,
     )
     assert sandbox.sessions == []
 

@@ -28,7 +28,7 @@ def finished(tmp_path, monkeypatch):
     def start(_):
         raise Started
 
-    monkeypatch.setattr(machine, "CountedCrew", start)
+    monkeypatch.setattr(machine, "ProgramCrew", start)
     claim.take(tmp_path, CONFIG)
     (tmp_path / run.RESULTS).write_text(json.dumps(RESULTS))
     return tmp_path
@@ -38,6 +38,13 @@ def test_a_finished_run_prints_its_table(finished):
     said = []
     assert run.run(CONFIG, str(finished), said.append) == RESULTS
     assert "What this run did" in said[0]
+
+
+@pytest.mark.parametrize("text", ["", '{"mode": "fixed_p', "[]", "{}", "\0\0"])
+def test_damaged_results_are_named_with_the_way_out(finished, text):
+    (finished / run.RESULTS).write_text(text)
+    with pytest.raises(ValueError, match=r"results.json is damaged .*Remove it"):
+        run.run(CONFIG, str(finished), print)
 
 
 def test_a_finished_run_goes_on_where_more_iterations_are_asked_for(finished):

@@ -99,7 +99,7 @@ def write(designer=mixed, **screening):
 def test_without_a_screen_what_nobody_wins_enters_the_pool():
     _, written, kinds = write()
     assert set(kinds) == set(KINDS) and len(kinds) == 12
-    assert written.screening == screen.Cost()
+    assert written.screening == screen.Cost(processes=2 * 12)  # two examine a draft
     assert {verdict.checks["unsolved"] for verdict in written.verdicts} == {"off"}
 
 
@@ -108,7 +108,9 @@ def test_what_the_policy_cannot_solve_is_refused_and_waits_for_its_reward(by, re
     progress, written, kinds = write(by=by, plays=3)
     assert set(kinds) == {"fair"} and 0 < len(kinds) < 12
     # by play: 12 drafts, 2 seeds, 3 plays of one turn each
-    assert written.screening == screen.Cost(screened=12, refused=12 - len(kinds), replies=replies)
+    cost = screen.Cost(screened=12, refused=12 - len(kinds), replies=replies)
+    cost.processes = 2 * 12 + (2 * 12 if by == "play" else 0)  # two examine a draft; 2 seeds
+    assert written.screening == cost
     reasons = [waiting.reason for waiting in progress.pool.waiting]
     assert reasons.count("unsolved") == 12 - len(kinds) and reasons.count("") == len(kinds)
     marks = [verdict.checks["unsolved"] for verdict in written.verdicts]
@@ -121,7 +123,9 @@ def test_a_hint_that_may_not_be_shown_leaves_plays_without_it():
 
     _, written, kinds = write(leaking, by="play", plays=2)
     assert kinds == ["leak"] * 12
-    assert written.screening == screen.Cost(screened=12, refused=0, replies=12 * 2 * 2)
+    cost = screen.Cost(screened=12, refused=0, replies=12 * 2 * 2)
+    cost.processes = 2 * 12 + 2 * 12 + 2 * 12  # examined, asked for hints, played without
+    assert written.screening == cost
 
 
 def test_a_judgement_that_fits_no_row_is_refused_at_the_door():

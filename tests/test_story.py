@@ -87,6 +87,7 @@ def told(**changes):
             drafts=[fakes.draft(n) for n in range(3)],
             verdicts=[verdict(0), verdict(1, "syntax"), verdict(2, "syntax")],
             slots=[0, -1, -1],
+            screening=screen.Cost(processes=3),
         ),
         "played": rollout.Played(
             episodes=EPISODES,
@@ -94,6 +95,7 @@ def told(**changes):
             dropped=2,
             leaks_N={},
             transcripts=[("Guess.", "3")] * len(EPISODES),
+            processes=2,
         ),
         "hint_refusals": collections.Counter(),
         "made": batch.Made(
@@ -108,7 +110,6 @@ def told(**changes):
         "due": due,
         "pool": current,
         "clock": story.Clock(),
-        "programs": 5,
     }
     return story.Told(**(fields | changes))
 
@@ -265,7 +266,12 @@ def test_divergence_without_a_reference_is_no_metric():
 
 def test_an_iteration_without_designer_and_plays_is_told_too():
     nothing = rollout.Played(
-        episodes=[], hint_refusals=collections.Counter(), dropped=0, leaks_N={}, transcripts=[]
+        episodes=[],
+        hint_refusals=collections.Counter(),
+        dropped=0,
+        leaks_N={},
+        transcripts=[],
+        processes=0,
     )
     quiet = dict(REPORT, paired_N=np.zeros(4), designer_paid_M=np.zeros(4))
     empty = pool.empty(pool.PoolConfig(slots=2))

@@ -159,6 +159,21 @@ class CountingCrew:
         return session
 
 
+def test_processes_are_counted_once_a_program_without_those_that_the_sandbox_lost(crew):
+    class Losing(CountingCrew):
+        def open(self, *arguments, **keywords):
+            if len(self.messages) == 1:  # the second process of the first try
+                self.messages["lost"] = 1
+                return ScriptedCrew(sandbox_records.Outcome(status="infra", detail="gone"))
+            return super().open(*arguments, **keywords)
+
+    drafts = [draft(broken_programs.GAME), draft(broken_programs.GAME), draft("import os")]
+    config = dataclasses.replace(QUICK, off=("duplicate",))
+    for boxes in (crew, Losing(crew)):
+        verdicts = validate.examine(drafts, boxes, domains.get("games"), config)
+        assert [verdict.processes for verdict in verdicts] == [2, 0, 0]
+
+
 class ScriptedCrew:
     """A crew whose sessions answer every request with one outcome."""
 
