@@ -1,7 +1,8 @@
 """Door: the verdict on environment files, check by check.
 
     python -m launch.check_env FILE_OR_FOLDER... [--json] [--setting=auto|compact|games|tool_use]
-        [--packages=reasoning-gym,...] [--off=degenerate,...] [--max_turns=N]
+        [--packages=reasoning-gym,...] [--imports=os,...] [--off=degenerate,...] [--max_turns=N]
+        [--wall_seconds=S]
 
 Every file is run in the sandbox. Exit code 0 only if all are accepted, 1 if any is refused, 2 if
 nothing could be judged.
@@ -138,8 +139,9 @@ def main(argv: list[str]) -> int:
         lends = lent.lending(crew_lib.CrewConfig(tier=tier), flags.FLAGS.packages)
         config = validate.ValidateConfig(
             off=tuple(flags.FLAGS.off),
-            more_imports=tuple(lent.brought(flags.FLAGS.packages)),
+            more_imports=(*lent.brought(flags.FLAGS.packages), *flags.FLAGS.imports),
             max_turns=flags.FLAGS.max_turns,
+            wall_seconds=flags.FLAGS.wall_seconds,
         )
         with crew_lib.Crew(lends) as crew:
             verdicts = check(files, flags.FLAGS.setting, crew, config)
@@ -166,8 +168,15 @@ def define_flags() -> None:
     """Declare the flags of this door."""
     flags.DEFINE_bool("json", False, "Print one JSON object per file.")
     flags.DEFINE_list("off", [], "Checks not made, as config.validate.off names them.")
+    flags.DEFINE_list("imports", [], "Modules allowed beside those of the setting.")
     flags.DEFINE_integer(
         "max_turns", None, "Replies of one play at most; the setting's by default."
+    )
+    flags.DEFINE_float(
+        "wall_seconds",
+        validate.ValidateConfig.wall_seconds,
+        "Seconds that one message to a program may take.",
+        lower_bound=0.1,
     )
     define_setting_flags()
 

@@ -6,10 +6,12 @@
 Each environment becomes a file that imports the library, in the contract; reasoning-gym's level -1
 is its default configuration, 0 and up those of its curriculum. Every file is loaded and reset in
 the sandbox; one that fails is left out and named. Exit code 0 if all were wrapped, 1 if some were
-left out, 2 if no pool was made. To train on it:
+left out, 2 if no pool was made. To judge the files, and to train on them:
 
+    python -m launch.check_env POOL --packages=reasoning-gym --wall_seconds=60
     python -m launch.train --config=FILE --workdir=DIR --config.mode=fixed_pool \\
-        --config.pool_folder=POOL --config.sandbox.packages="('reasoning-gym',)"
+        --config.setting=games --config.pool_folder=POOL \\
+        --config.sandbox.packages="('reasoning-gym',)"
 """
 
 from __future__ import annotations
@@ -86,9 +88,15 @@ def main(argv: list[str]) -> int:
         return 2
     for family, reason in left_out.items():
         print(f"left out  {family}: {reason}", file=sys.stderr)
+    allowed = ",".join(libraries.LIBRARIES[name].imports)
     print(
         f"{flags.FLAGS.output}: {len(kept)} environments of {name}, {len(left_out)} left out. "
-        f"They import {', '.join(packages)}: --config.sandbox.packages={packages}"
+        f"They import {', '.join(packages)}.\n"
+        f"judge: python -m launch.check_env {flags.FLAGS.output} --packages={','.join(packages)}"
+        + (f" --imports={allowed}" if allowed else "")
+        + " --wall_seconds=60\n"
+        f"train: --config.mode=fixed_pool --config.setting=games "
+        f'--config.pool_folder={flags.FLAGS.output} --config.sandbox.packages="{packages}"'
     )
     return 1 if left_out else 0
 

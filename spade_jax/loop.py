@@ -148,9 +148,11 @@ def fixed_programs(config: settings.RunConfig) -> list[seed_files.SeedFile]:
         )
     found = library.load(folder, (config.setting,), ("train",))
     if not found:
+        others = {s.setting for s in library.load(folder, tuple(records.SKILLS_OF), ("train",))}
         raise ValueError(
             f"{folder} holds no train environments of setting {config.setting!r}. Set "
-            "config.setting to theirs, or name another directory."
+            f"config.setting to {' or '.join(sorted(others)) or 'theirs'}, or name another "
+            "directory."
         )
     return found
 

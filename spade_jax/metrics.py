@@ -244,6 +244,8 @@ def progress_line(
     parts += _percent("valid", metrics, "env/validity", drafts)
     parts += _percent("win", metrics, "rollout/win_rate")
     parts += _percent("hinted", metrics, "rollout/hinted_win_rate")
+    if metrics.get("rollout/too_long"):
+        parts += _percent("too long", metrics, "rollout/too_long", " (see rollout.context_tokens)")
     if "env/regret" in metrics:
         error = f" ± {metrics['env/regret_se']:.3f}" if "env/regret_se" in metrics else ""
         parts.append(f"regret {metrics['env/regret']:+.3f}{error}")

@@ -327,9 +327,11 @@ def _evaluate(progress, world, config, say) -> tuple[dict, dict]:
     world.group.enter("evaluate")
     scores = evaluate.run(world, progress.train.params, config)
     for suite, score in scores.items():
+        details = score.fault_details
+        left_out = f"; {score.faults} left out, {details[0]}" if score.faults else ""
         say(
             f"evaluation at iteration {progress.iteration}: {suite} {score.solved}/"
             f"{score.questions} = {100 * score.rate:.1f}% "
-            f"[{100 * score.low:.1f}, {100 * score.high:.1f}]  ({score.seconds:.0f} s)"
+            f"[{100 * score.low:.1f}, {100 * score.high:.1f}]  ({score.seconds:.0f} s){left_out}"
         )
     return evaluate.to_json(scores, progress.iteration), evaluate.as_metrics(scores)

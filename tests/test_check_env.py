@@ -89,6 +89,24 @@ def test_a_distribution_that_is_not_installed_is_one_paragraph_and_exit_code_2(n
     assert "no-such-thing is not installed" in done.stderr and "Traceback" not in done.stderr
 
 
+def test_more_modules_are_allowed_by_name(folder):
+    path = folder / "good.py"
+    path.write_text("import platform\n" + broken_programs.GAME)
+    assert "imports outside the allow-list: platform" in check_door(path)
+    assert "accepted" in check_door(path, "--imports=platform")
+
+
+def test_a_message_may_take_as_long_as_asked_for(folder):
+    path = folder / "good.py"
+    slow = "self.turns = 0\n        import time; time.sleep(0.6)\n"
+    path.write_text(broken_programs.GAME.replace("self.turns = 0\n", slow, 1))
+    assert f"refused   {path}: timeout" in check_door(path, "--wall_seconds=0.5")
+
+
+def check_door(path, *arguments):
+    return door("check_env", path, "--unsafe_subprocess", *arguments).stdout
+
+
 def test_an_unknown_flag_or_setting_is_refused(folder):
     assert door("check_env", folder, "--settings=games").returncode != 0
     assert door("check_env", folder, "--setting=chess").returncode != 0

@@ -61,6 +61,27 @@ DATASETS = {"sums": (Sums, None), "broken": (Broken, None)}
 def create_dataset(name, **options):
     return DATASETS[name][0](**options)
 """
+GEM = """
+import types
+
+
+class Game:
+    max_turns = 40
+
+    def __init__(self, answer):
+        self.data = None if answer is None else {"answer": answer}
+
+    def reset(self, seed):
+        return f"Task {seed}.", {"suffix": "Say it."}
+
+    def step(self, action):
+        won = bool(self.data) and action == "\\\\boxed{7}"
+        return "No.", float(won), won, False, {}
+
+
+def make(name):
+    return Game("7" if name.startswith("rg:") else None)
+"""
 METADATA = "Metadata-Version: 2.1\nName: {}\nVersion: {}\n{}"
 TIER = "gvisor" if shutil.which("runsc") else "subprocess"
 
@@ -155,6 +176,37 @@ def test_the_last_try_has_the_score_of_the_library(installed):
             assert "5 + 0?" in found[1].value["observation"]
             told.append([(o.value["reward"], o.value["terminated"]) for o in found[2:]])
     assert told == [[(1.0, True)], [(0.0, False), (0.25, True)], [(0.0, False), (0.0, True)]]
+
+
+# A game without a reference answer must not be refused for a solution() that tells none, and one of
+# 40 turns ends at the run's limit of 3.
+@pytest.mark.parametrize(("name", "answer"), [("game:G", None), ("rg:sums", "\\boxed{7}")])
+def test_a_game_of_gem_has_a_solution_where_the_package_has_and_ends_at_the_limit(name, answer):
+    source = libraries.program("gem", [name, {}], turns=2)
+    load = {"op": "load", "seed": 5, "max_turns": 3, "pacing": "respect"}
+    asked = [load, {"op": "reset", "seed": 5}, {"op": "solution"}]
+    asked += [{"op": "step", "action": "no"}] * 3
+    with crew.Crew(crew.CrewConfig(tier=TIER, boxes=1)) as boxes:
+        with boxes.open(source, modules={"gem": GEM}) as session:
+            found = [o.value for o in session.step([{"play": 0, **one} for one in asked])]
+    assert found[1]["observation"].startswith("Task 5.\nSay it.")
+    assert found[2] == {"present": answer is not None, "solution": answer}
+    ends = [(step["terminated"], step["truncated"]) for step in found[3:]]
+    assert ends == [(False, False), (False, False), (False, True)]
+
+
+def test_a_question_without_an_answer_is_judged_without_one(installed, tmp_path):
+    factory = tmp_path / "site" / "reasoning_gym" / "factory.py"
+    silent = factory.read_text().replace('"answer": f"{total}\\n."', '"answer": None')
+    assert silent != factory.read_text()
+    factory.write_text(silent)
+    path = tmp_path / "sums.py"
+    path.write_text(libraries.program("reasoning_gym", ["sums", {}, None], turns=2))
+    config = validate.ValidateConfig(more_imports=("reasoning_gym",), off=("degenerate",))
+    with crew.Crew(installed) as boxes:
+        (verdict,) = check_env.check([path], "games", boxes, config)
+    assert verdict.environment is not None, verdict
+    assert verdict.checks["unwinnable"] == validate.NOT_APPLICABLE
 
 
 def test_configurations_are_read_in_both_forms(tmp_path):

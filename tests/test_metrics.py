@@ -182,6 +182,13 @@ def test_progress_line_reads_well():
     )
 
 
+# Plays whose prompt does not fit the context are left out of win rates, and so must be told.
+def test_the_progress_line_tells_of_plays_that_had_no_room():
+    assert "too long" not in metrics.progress_line(0, 2, 0.0, {"rollout/too_long": 0.0})
+    line = metrics.progress_line(0, 2, 0.0, {"rollout/too_long": 1.0})
+    assert line == "1/2  0:00  too long 100% (see rollout.context_tokens)"
+
+
 def test_the_table_for_people_is_the_one_in_the_code():
     text = pathlib.Path(metrics.__file__).with_name("METRICS.md").read_text()
     assert text.endswith(metrics.markdown()), "write it anew from metrics.markdown()"

@@ -42,6 +42,7 @@ class Library:
     program: str  # file of the guest folder
     listing: str  # function of library_lists.py
     levels: tuple[int, ...]  # where none are named
+    imports: tuple[str, ...] = ()  # beside the packages: modules that no draft may import
 
 
 LIBRARIES = {
@@ -62,6 +63,7 @@ LIBRARIES = {
         program="rlve_env.py",
         listing="rlve_list",
         levels=(0,),
+        imports=("importlib", "os", "sys"),  # loads parts of a package that is too large
     ),
 }
 

@@ -1,6 +1,7 @@
 """One environment of GEM, as the package makes it; runs in the sandbox only, never imported here.
 
-What the package tells the agent beside an observation (its suffix) stands below it.
+What the package tells the agent beside an observation (its suffix) stands below it. A game that
+has more turns than the run allows is truncated at the last of them.
 """
 
 import json
@@ -20,17 +21,19 @@ class GemGameEnv:
 
     def reset(self, seed=None):
         observation, told = self.game.reset(seed=seed)
+        self.turns = 0
+        entry = getattr(self.game, "data", None)
+        known = entry.get("answer") if isinstance(entry, dict) else None
+        # Games have no reference answer, and so the program has no solution().
+        self.solution = None if known is None else lambda: "\\boxed{" + str(known) + "}"
         return self.shown(observation, told) + (ASK if NAME.startswith("rg:") else ""), {}
 
     def step(self, action):
         observation, reward, terminated, truncated, told = self.game.step(action)
-        return self.shown(observation, told), float(reward), bool(terminated), bool(truncated), {}
+        self.turns += 1
+        over = bool(truncated) or (not terminated and self.turns >= self.max_turns)
+        return self.shown(observation, told), float(reward), bool(terminated), over, {}
 
     def shown(self, observation, told):
         suffix = told.get("suffix") if isinstance(told, dict) else None
         return f"{observation}\n{suffix}" if suffix else str(observation)
-
-    def solution(self):
-        entry = getattr(self.game, "data", None)
-        known = entry.get("answer") if isinstance(entry, dict) else None
-        return None if known is None else "\\boxed{" + str(known) + "}"

@@ -49,6 +49,8 @@ class RlveEnv:
             chosen = rng.choice(self.parameters)
             if self.problem.generator(seed=rng.randrange(2**31), parameter=chosen):
                 self.turns = 0
+                self.answer = self.right_answer()
+                self.solution = None if self.answer is None else self.told  # may be absent
                 return self.problem.prompt_generator() + ASK, {}
         raise RuntimeError(f"{CLASS} made no problem in {TRIES} tries")
 
@@ -63,11 +65,14 @@ class RlveEnv:
             return "", 0.0, True, False, {}
         return "That is not right. Try again." + ASK, 0.0, False, False, {}
 
-    def solution(self):
+    def told(self):
+        return "\\boxed{" + self.answer + "}"
+
+    def right_answer(self):
         """The package's reference answer, where it has one and calls it accurate."""
         known = self.problem.parameter.get("reference_answer")
         if known is None:
             return None
         text = " ".join(map(str, known)) if isinstance(known, (list, tuple)) else str(known)
         right = self.problem.verifier(f"<answer>{text}</answer>")["accuracy"] == 1
-        return "\\boxed{" + text + "}" if right else None
+        return text if right else None
