@@ -35,7 +35,7 @@ UNSAFE_FLAG = "--config.sandbox.tier=subprocess"
 TRAIN = "-m launch.train --config=experiments/quickstart.py --workdir=runs/quickstart"
 JOBS = {  # name -> (extras of setup.py, arguments of the virtual environment's Python)
     "quickstart": ([], shlex.split(TRAIN)),
-    "tests": (["fleet", "test"], shlex.split("-m pytest -q")),
+    "tests": (["fleet", "test"], shlex.split("-m pytest -q -n auto --dist=worksteal")),
     "setup": (["fleet", "test"], []),
 }
 

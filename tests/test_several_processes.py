@@ -20,11 +20,11 @@ CONFIG = """
 from experiments import quickstart
 
 
-def get_config(devices):
+def get_config():
     run = quickstart.get_config()
     run.iterations = 2
-    run.mesh.fsdp = int(devices)
-    run.batch.rows_multiple = int(devices) * run.batch.rows_multiple
+    run.mesh.fsdp = 4
+    run.batch.rows_multiple *= 4
     run.design.drafts = 5
     run.rollout.environments = 5
     run.rollout.seeds = 1
@@ -38,41 +38,66 @@ def get_config(devices):
 """
 
 
-@pytest.fixture
-def start(tmp_path):
-    """Start the processes of one run; what still lives at the end is killed."""
-    config, children = tmp_path / "tiny.py", []
-    config.write_text(CONFIG)
-    tier = [] if shutil.which("runsc") else ["--config.sandbox.tier=subprocess"]
+DEVICES = 4  # of all processes of a run together
 
-    def begin(workdir, processes, devices):
+
+class Starter:
+    """Starts the processes of runs; what still lives at the end is killed."""
+
+    def __init__(self, folder):
+        self.folder, self.children = folder, []
+        (folder / "tiny.py").write_text(CONFIG)
+
+    def start(self, workdir, processes):
+        """Start a run; its processes, each with the path of its log."""
         with socket.socket() as listener:
             listener.bind(("localhost", 0))
             port = listener.getsockname()[1]
-        flags = f"--xla_force_host_platform_device_count={devices // processes}"
-        made = []
-        for index in range(processes):
-            command = [sys.executable, "-m", "launch.train", f"--config={config}:{devices}"]
-            command += [f"--workdir={workdir}", *tier]
-            if processes > 1:
-                command += [f"--coordinator=localhost:{port}", f"--processes={processes}"]
-                command += [f"--process={index}"]
-            log = (tmp_path / f"{workdir.name}.{index}.log").open("w+")
-            made.append(
-                subprocess.Popen(
-                    command, cwd=ROOT, env=os.environ | {"XLA_FLAGS": flags},
-                    stdout=log, stderr=subprocess.STDOUT,
-                )
-            )  # fmt: skip
-            made[-1].log = pathlib.Path(log.name)
-        children.extend(made)
+        flags = f"--xla_force_host_platform_device_count={DEVICES // processes}"
+        made = [self._start(workdir, processes, index, port, flags) for index in range(processes)]
+        self.children += made
         return made
 
-    yield begin
-    for child in children:
-        if child.poll() is None:
-            child.kill()
-        child.wait()
+    def finish(self, workdir, processes):
+        """Start a run and wait for its end."""
+        for child in self.start(workdir, processes):
+            assert child.wait(timeout=600) == 0, child.log.read_text()[-3000:]
+
+    def kill(self):
+        for child in self.children:
+            if child.poll() is None:
+                child.kill()
+            child.wait()
+
+    def _start(self, workdir, processes, index, port, flags):
+        command = [sys.executable, "-m", "launch.train", f"--config={self.folder}/tiny.py"]
+        command += [f"--workdir={workdir}"]
+        command += [] if shutil.which("runsc") else ["--config.sandbox.tier=subprocess"]
+        if processes > 1:
+            command += [f"--coordinator=localhost:{port}", f"--processes={processes}"]
+            command += [f"--process={index}"]
+        path = self.folder / f"{workdir.name}.{index}.log"
+        with path.open("w") as log:
+            child = subprocess.Popen(
+                command, cwd=ROOT, env=os.environ | {"XLA_FLAGS": flags},
+                stdout=log, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+        child.log = path
+        return child
+
+
+@pytest.fixture(scope="module")
+def starter(tmp_path_factory):
+    made = Starter(tmp_path_factory.mktemp("runs"))
+    yield made
+    made.kill()
+
+
+@pytest.fixture(scope="module")
+def alone(starter):
+    """The work directory of the run of one process."""
+    starter.finish(starter.folder / "alone", 1)
+    return starter.folder / "alone"
 
 
 def metrics(folder):
@@ -81,13 +106,9 @@ def metrics(folder):
     return [{k: v for k, v in row.items() if not k.startswith(own)} for row in rows]
 
 
-@pytest.mark.parametrize("processes", [2, 4])
-def test_processes_share_the_work_and_make_the_same_run(start, tmp_path, processes):
-    alone, together = tmp_path / "alone", tmp_path / "together"
-    for workdir, count in ((alone, 1), (together, processes)):
-        for child in start(workdir, count, processes):
-            assert child.wait(timeout=600) == 0, child.log.read_text()[-3000:]
+def same_run(alone, together):
     expected, found = metrics(alone), metrics(together)
+    assert [row["iteration"] for row in found] == [0, 1]
     assert [row.keys() for row in found] == [row.keys() for row in expected]
     for row, other in zip(found, expected, strict=True):
         for name, value in row.items():
@@ -104,15 +125,19 @@ def test_processes_share_the_work_and_make_the_same_run(start, tmp_path, process
                 assert np.array_equal(a[name], b[name]), name
 
 
-def test_a_killed_process_ends_the_others_and_the_same_command_continues(start, tmp_path):
-    workdir = tmp_path / "killed"
-    children = start(workdir, 2, 2)
+def test_four_processes_share_the_work_and_make_the_same_run(starter, alone):
+    starter.finish(starter.folder / "four", 4)
+    same_run(alone, starter.folder / "four")
+
+
+def test_a_killed_process_ends_the_others_and_two_that_go_on_make_the_same_run(starter, alone):
+    workdir = starter.folder / "two"
+    children = starter.start(workdir, 2)
     deadline = time.monotonic() + 300
     while not (workdir / "checkpoints" / "0").exists() and time.monotonic() < deadline:
         time.sleep(0.1)
     children[1].send_signal(signal.SIGKILL)
     assert children[0].wait(timeout=200) == hosts.MISSING, children[0].log.read_text()[-3000:]
     assert f"process 1 (pid {children[1].pid} on " in children[0].log.read_text()
-    for child in start(workdir, 2, 2):
-        assert child.wait(timeout=600) == 0, child.log.read_text()[-3000:]
-    assert [row["iteration"] for row in metrics(workdir)] == [0, 1]
+    starter.finish(workdir, 2)
+    same_run(alone, workdir)
