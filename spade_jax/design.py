@@ -27,6 +27,8 @@ class DesignConfig:
     frozen: bool = False  # drafts are played and not trained on
     attempts: int = 1  # drafts for one wish at most; a refused one is followed by another
     repairs: int = 0  # untrained turns in which the policy mends a refused program
+    stage_seconds: float = 0.0  # of writing and judging a generation, after which no further
+    # attempt or repair begins; 0: no limit. What is written is kept. Such a run follows the clock
     grounding: float = 1.0  # share of prompts that hold a passage, where there is a corpus
     tell_win_rate: bool = True  # the prompt tells the agent's win rate on the skill
     family: str = ""  # prompt family; empty takes the first of the setting, see domains/
@@ -57,6 +59,12 @@ class DesignConfig:
             raise ValueError(
                 f"design.attempts={self.attempts}, repairs={self.repairs}, grounding="
                 f"{self.grounding}: use attempts >= 1, repairs >= 0 and a share in [0, 1]."
+            )
+        if self.stage_seconds < 0 or (self.stage_seconds and self.attempts + self.repairs == 1):
+            raise ValueError(
+                f"design.stage_seconds={self.stage_seconds} with attempts={self.attempts} and "
+                f"repairs={self.repairs}: it keeps further attempts and repairs from beginning. "
+                "Set attempts above 1 or repairs above 0, or stage_seconds to 0."
             )
         if self.active_skills < 1:
             raise ValueError(f"design.active_skills={self.active_skills}: set it to at least 1.")

@@ -66,8 +66,11 @@ def write(progress, world, config, clock, answer: safeguards.Answer) -> story.Wr
         np.array(progress.win_rate_Z),
         records.SKILLS_OF[config.setting],
     )
-    drafts, verdicts, slots = [], [], []
-    for _ in range(config.design.attempts):
+    drafts, verdicts, slots, cut = [], [], [], 0
+    for attempt in range(config.design.attempts):
+        if attempt and _late(bound):
+            cut = len(wishes)
+            break
         new = _draw(wishes, bound)
         judged = _judge(new, bound)
         drafts, verdicts = drafts + new, verdicts + judged
@@ -77,7 +80,7 @@ def write(progress, world, config, clock, answer: safeguards.Answer) -> story.Wr
             break
     last = range(len(drafts) - len(new), len(drafts))
     refused = [(drafts[i], verdicts[i]) for i in last if _to_blame(verdicts[i])]
-    repaired, repaired_slots = _repair(refused, bound)
+    repaired, repaired_slots, unmended = _repair(refused, bound)
     progress.generation += 1
     return story.Written(
         drafts=drafts,
@@ -86,6 +89,7 @@ def write(progress, world, config, clock, answer: safeguards.Answer) -> story.Wr
         repaired=repaired,
         repaired_slots=repaired_slots,
         screening=bound.screening,
+        cut=cut + unmended,
     )
 
 
@@ -219,8 +223,21 @@ def _admit(drafts, verdicts, bound: _Bound) -> list[int]:
     return slots
 
 
-def _repair(refused, bound: _Bound) -> tuple[list[records.Environment], list[int]]:
-    """Tell the policy why its programs were refused and play what it mends, untrained."""
+def _late(bound: _Bound) -> bool:
+    """Tell whether the designer's stage has had its time, in the process that is slowest."""
+    limit = bound.config.design.stage_seconds
+    if not limit:
+        return False
+    spent = sum(bound.clock.seconds.get(name, 0.0) for name in ("design", "validate", "screen"))
+    return max(bound.world.group.gather(spent)) > limit
+
+
+def _repair(refused, bound: _Bound) -> tuple[list[records.Environment], list[int], int]:
+    """Tell the policy why its programs were refused and play what it mends, untrained.
+
+    Returns:
+      what was mended, its slots, and how many repairs had no time to begin.
+    """
     progress, world, config = bound.progress, bound.world, bound.config
     found, slots = [], []
     for _ in range(config.design.repairs):
@@ -229,6 +246,8 @@ def _repair(refused, bound: _Bound) -> tuple[list[records.Environment], list[int
         asked = [(draft, prompt) for draft, prompt in asked if len(prompt) <= room]
         if not asked:
             break
+        if _late(bound):
+            return found, slots, len(asked)
         drafts = [draft for draft, _ in asked]
         with bound.clock.stage("design"):
             again = design.write(
@@ -248,7 +267,7 @@ def _repair(refused, bound: _Bound) -> tuple[list[records.Environment], list[int
         slots += pool.admit(progress.pool, sound, config.pool)
         found += sound
         refused = [(d, v) for d, v in zip(again, judged, strict=True) if _to_blame(v)]
-    return found, slots
+    return found, slots, 0
 
 
 def _mend_prompt(draft: records.Draft, verdict: validate.Verdict, bound: _Bound) -> tuple[int, ...]:

@@ -113,6 +113,7 @@ METRICS = {
     "count/accepted": "drafts that became environments",
     "count/refused_*": "drafts refused for this reason",
     "count/unchecked": "drafts that nobody could judge, because the sandbox failed",
+    "count/cut_drafts": "further attempts and repairs that design.stage_seconds left unasked",
     "count/repaired": "environments from mended drafts, which are played and not trained",
     "count/hint_refused_*": "groups whose hinted plays the gate of hints left out, by reason",
     "count/policy_hint_refused_*": "hints of the policy that the gate refused, by reason",

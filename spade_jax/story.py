@@ -53,6 +53,7 @@ class Written:
     repaired: list[records.Environment] = dataclasses.field(default_factory=list)  # not trained
     repaired_slots: list[int] = dataclasses.field(default_factory=list)
     screening: screen.Cost = dataclasses.field(default_factory=screen.Cost)
+    cut: int = 0  # further attempts and repairs that had no time to begin
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -294,6 +295,8 @@ def _counts(told: Told) -> records.Metrics:
         "count/tokens": int(told.report["tokens_2"].sum()),
     }
     named |= {f"count/refused_{reason}": n for reason, n in reasons.items()}
+    if told.written.cut:
+        named["count/cut_drafts"] = told.written.cut
     spent = told.written.screening
     if spent.screened:
         named["env/screened_out"] = spent.refused / spent.screened

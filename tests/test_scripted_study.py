@@ -1,12 +1,13 @@
 """Rules in place of models drive the real corridor: difficulty follows skill, nothing leaks."""
 
 import json
+import types
 
 import numpy as np
 import pytest
 
 from experiments import scripted_study
-from spade_jax import archive, design, loop, pool, settings
+from spade_jax import archive, design, generation, loop, pool, settings
 
 
 def test_a_run_restored_from_its_checkpoint_goes_on_as_if_nothing_had_happened(tmp_path):
@@ -92,6 +93,30 @@ def test_a_repair_is_told_the_reason_is_played_and_not_trained():
     assert line["count/episodes"] > 0 and len(progress.pool.waiting) == 0
 
 
+# The first attempt takes longer than a nanosecond: its 12 drafts stay, the 12 wishes are not asked
+# again, and none of the 12 is mended.
+def test_what_the_time_of_the_stage_cuts_is_counted_and_what_is_written_stays():
+    rule, progress, line = written(attempts=3, repairs=1, stage_seconds=1e-9)
+    assert len(rule.prompts) == 12 and line["count/cut_drafts"] == 12 + 12
+    assert (line["count/drafts"], line["count/refused"], line["env/pool_size"]) == (12, 12, 0)
+    rule, progress, line = written(attempts=3, stage_seconds=1e9)
+    assert len(rule.prompts) == 36 and "count/cut_drafts" not in line
+
+
+def test_the_slowest_process_decides_when_the_stage_ends():
+    world = types.SimpleNamespace(group=types.SimpleNamespace(gather=lambda mine: [mine, 9.0]))
+    clock = types.SimpleNamespace(seconds={"design": 1.0, "rollout": 100.0})
+    limits = design.DesignConfig(attempts=2, stage_seconds=8.0)
+    bound = types.SimpleNamespace(
+        world=world, clock=clock, config=types.SimpleNamespace(design=limits)
+    )
+    assert generation._late(bound)
+    world.group.gather = lambda mine: [mine, 7.0]
+    assert not generation._late(bound)
+
+
 def test_an_attempt_that_cannot_be_is_refused():
     with pytest.raises(ValueError, match="design.attempts=0"):
         settings.design.DesignConfig(attempts=0)
+    with pytest.raises(ValueError, match="stage_seconds=60.*attempts=1 and repairs=0"):
+        settings.design.DesignConfig(stage_seconds=60)
