@@ -30,6 +30,7 @@ from spade_jax import (
     pool,
     pool_files,
     records,
+    reviewing,
     rollout,
     safeguards,
     seed_files,
@@ -177,6 +178,7 @@ def iterate(progress: Progress, world: machine.Machine, config: settings.RunConf
     table, levels = lay_table(slots, progress, config, rng)
     with clock.stage("rollout"):
         played = play(table, progress, world, config)
+    reviews = reviewing.apply(table, slots, played.episodes, progress, world, config, clock)
     window.note(progress.windows, table, levels, played.episodes, config.window)
     with clock.stage("batch"):
         due = pool.due(progress.pool, t, last=t + 1 == config.iterations)
@@ -208,7 +210,7 @@ def iterate(progress: Progress, world: machine.Machine, config: settings.RunConf
     told = story.Told(
         written=written, played=played, hint_refusals=hint_refusals, made=made, masked=masked,
         report=report, table=table, due=due, pool=progress.pool, clock=clock,
-        blind_N=blind_N,
+        blind_N=blind_N, reviews=reviews,
     )  # fmt: skip
     progress.iteration = t + 1
     named = story.metrics(told, progress.totals)

@@ -25,6 +25,7 @@ METRICS = {
     # Environments and their designer.
     "env/validity": "share of the drafts judged that passed every check",
     "env/screened_out": "share of sound drafts that the screen by the policy refused",
+    "env/reviewed_unsound": "share of the environments reviewed that the policy holds for unsound",
     "env/regret": "mean estimated regret of the environments drawn, in units of return",
     "env/regret_se": "standard error of env/regret",
     "env/raw_regret": "the same mean before shrinkage",
@@ -126,6 +127,7 @@ METRICS = {
     "count/trained_drafts": "of those, the designer's",
     "count/refused": "sequences of refused drafts that were trained on",
     "count/waiting": "sequences of drafts that wait for their credit",
+    "count/review_replies": "reviews asked of the policy; seconds: time/review",
     "count/masked_*": "sequences generated and not trained, by reason",
     "count/tokens": "tokens trained on",
     "count/compiles": "shapes that the sampler met for the first time in this process",

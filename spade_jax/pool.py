@@ -47,8 +47,9 @@ class Waiting:
     draft: records.Draft
     slot: int  # of its environment, -1 for a refused draft
     reason: str  # of the refusal, "" for an environment in play, or one of UNJUDGED
-    penalty: float  # graded novelty penalty, known when it was admitted
+    penalty: float  # graded: novelty, known when it was admitted, and what a review charges
     due: int  # iteration whose update credits it
+    reviewed: bool = False  # see reviewing.py
     temperature: float = 1.0  # it was sampled at
 
 

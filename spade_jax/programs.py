@@ -24,6 +24,7 @@ MAX_DEPTH = 200  # of a syntax tree; keeps every recursive walk far from the int
 
 _FENCE_OPEN = re.compile(r"```[ \t]*(\w*)[^\n`]*\n")
 _FENCE_CLOSE = re.compile(r"(?:^|\n)[ \t]*```")
+_VERDICT = re.compile(r"\\boxed\s*\{\s*(yes|no)\s*\}", re.IGNORECASE)
 _STRING_OPEN = re.compile(r"""(?<![\w])([A-Za-z]{0,2})(\"\"\"|'''|\"|')""")
 
 
@@ -56,6 +57,12 @@ def extract_code(reply: str) -> str | None:
             break
         start = closed.end()
     return code
+
+
+def boxed_verdict(text: str) -> str | None:
+    """Read the last boxed yes or no of a reply, in lower case; None where there is none."""
+    found = _VERDICT.findall(text)
+    return found[-1].lower() if found else None
 
 
 def parse(source: str) -> ast.Module | Finding:

@@ -102,6 +102,7 @@ class Turn:
     reply: Reply
     action: str  # text that was sent to the environment
     reward: float
+    answer: str = ""  # beginning of the observation that answered it, for people and reviewers
     malformed: bool = False  # it tries a tool call and none of it can be read
     rendered: bool = False  # observed_ids are the whole prompt, written anew, and follow nothing
 

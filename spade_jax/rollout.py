@@ -128,6 +128,7 @@ class _Play:
 
 
 _PROBE = -1
+_ANSWER = 400  # characters of an observation that a turn keeps
 
 
 def play(
@@ -356,7 +357,7 @@ def _advance(p: _Play, outcome, world: World, config: RolloutConfig) -> None:
     if step.get("contract") or reward is None or observation is None or not typed:
         _break(p, "step", step)
         return
-    p.turns[-1] = dataclasses.replace(p.turns[-1], reward=reward)
+    p.turns[-1] = dataclasses.replace(p.turns[-1], reward=reward, answer=observation[:_ANSWER])
     if terminated:
         p.live, p.value = False, min(1.0, max(-1.0, reward))
     elif truncated:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import re
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -19,7 +18,6 @@ from spade_jax import programs, records
 
 REASON = "unsolved"  # of the refusal, a key of validate.CHECKS
 NOBODY = "infra"  # reason where no play or reply says anything: nobody pays
-_VERDICT = re.compile(r"\\boxed\s*\{\s*(yes|no)\s*\}", re.IGNORECASE)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,8 +72,8 @@ def _no_room() -> programs.Finding:
 
 def _read(text: str) -> programs.Finding | None:
     """Take the last boxed yes or no as the verdict; without one the answer is no."""
-    found = _VERDICT.findall(text)
-    if found and found[-1].lower() == "yes":
+    found = programs.boxed_verdict(text)
+    if found == "yes":
         return None
     told = "the policy holds it for unsolvable" if found else "the policy gives no verdict"
     return programs.Finding(reason=REASON, detail=told)

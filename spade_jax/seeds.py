@@ -17,6 +17,7 @@ ROOMS = {
     "corpus": 10,
     "screen": 11,
     "shuffle": 12,
+    "review": 13,
 }
 
 

@@ -16,6 +16,7 @@ from spade_jax import (
     learn,
     lessons,
     pool,
+    review,
     rollout,
     safeguards,
     screen,
@@ -153,6 +154,7 @@ class RunConfig:
     hint: hint.HintConfig = hint.HintConfig()
     pool: pool.PoolConfig = pool.PoolConfig()
     rollout: rollout.RolloutConfig = rollout.RolloutConfig()
+    review: review.ReviewConfig = review.ReviewConfig()
     batch: batch.BatchConfig = batch.BatchConfig()
     curriculum: curriculum.CurriculumConfig = curriculum.CurriculumConfig()
     safeguards: safeguards.SafeguardsConfig = safeguards.SafeguardsConfig()
@@ -218,6 +220,11 @@ class RunConfig:
             raise ValueError(
                 f"screen.max_tokens={self.screen.max_tokens} and a program do not fit "
                 f"batch.row_tokens={row}: every draft would be refused. Lower screen.max_tokens."
+            )
+        if self.review.penalty and self.review.max_tokens >= row:
+            raise ValueError(
+                f"review.max_tokens={self.review.max_tokens} and a program do not fit "
+                f"batch.row_tokens={row}: nobody could be asked. Lower review.max_tokens."
             )
 
     def checks(self) -> validate.ValidateConfig:

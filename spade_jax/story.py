@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from spade_jax import batch, figures, memory, records, rollout, screen, validate
+from spade_jax import batch, figures, memory, records, review, rollout, screen, validate
 from spade_jax import metrics as metric_files
 from spade_jax import pool as pools
 
@@ -72,6 +72,7 @@ class Told:
     clock: Clock
     blind_N: dict[int, tuple[int, int]] = dataclasses.field(default_factory=dict)
     # row of the table -> (blind wins, wins); see `figures.blind_wins`
+    reviews: review.Reviews = review.Reviews()
 
 
 def metrics(told: Told, totals: dict[str, float]) -> records.Metrics:
@@ -301,6 +302,9 @@ def _counts(told: Told) -> records.Metrics:
     if spent.screened:
         named["env/screened_out"] = spent.refused / spent.screened
         named["count/screen_replies"] = spent.replies
+    if told.reviews.asked:
+        named["env/reviewed_unsound"] = told.reviews.unsound / told.reviews.asked
+        named["count/review_replies"] = told.reviews.asked
     named |= {f"count/masked_{reason}": n for reason, n in told.masked.items()}
     for reason, n in told.played.hint_refusals.items():
         named[f"count/hint_refused_{metric_files.slug(reason)}"] = n

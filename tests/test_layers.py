@@ -21,7 +21,7 @@ LAYERS = {
         *("domains", "policy"),
     ),
     "rooms": (
-        *("design", "validate", "screen", "hint", "pool", "rollout", "batch"),
+        *("design", "validate", "screen", "hint", "pool", "rollout", "review", "batch"),
         *("credit", "advantages", "curriculum", "objectives", "wages", "learn"),
     ),
     "corridors": (
@@ -34,6 +34,7 @@ LAYERS = {
             "figures",
             "generation",
             "screening",
+            "reviewing",
             "answering",
         ),
         *("warmstart", "loop", "evaluate", "run", "closing"),

@@ -134,6 +134,11 @@ def screen_messages(domain: Domain, source: str) -> list[dict[str, str]]:
     return _messages("", fill(domain.screen, source=source))
 
 
+def review_messages(source: str, play: str) -> list[dict[str, str]]:
+    """Write the prompt that asks whether a program is sound, beside one play of it."""
+    return _messages("", fill(text("review"), source=source, play=play))
+
+
 def fill(template: str, **values: str) -> str:
     """Replace each `{name}` that has a value; other braces stay as they are."""
     return _HOLE.sub(lambda hole: values.get(hole[1], hole[0]), template)
