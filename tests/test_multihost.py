@@ -24,6 +24,7 @@ def run(processes, folder):
     address = f"127.0.0.1:{free_port()}"
     flags = f"--xla_force_host_platform_device_count={DEVICES // processes}"
     around = dict(os.environ, XLA_FLAGS=flags, JAX_PLATFORMS="cpu", PYTHONPATH=str(HERE.parent))
+    around["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # nearly all of the time is compilation
     outs = [folder / f"{processes}_{index}.npz" for index in range(processes)]
     started = [
         subprocess.Popen(
