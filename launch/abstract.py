@@ -15,7 +15,7 @@ from typing import Any
 import jax
 
 from spade_jax import batch, learn, loop, optimizer, settings
-from spade_jax.policy import matmul, sharding, transformer
+from spade_jax.policy import platforms, sharding, transformer
 
 
 def model_of(config: settings.RunConfig) -> transformer.ModelConfig:
@@ -85,7 +85,7 @@ def lower_update(config: settings.RunConfig, mesh: jax.sharding.Mesh, rows: int)
     """Lower the update of `rows` rows; returns it with the state it takes."""
     state = train_state(config, mesh)
     rows_of = train_batch(config, mesh, rows)
-    with matmul.compiled_for(mesh.devices.flat[0].platform):
+    with platforms.compiled_for(mesh.devices.flat[0].platform):
         lowered = learn.update.lower(
             state, rows_of, model_of(config), config.learning(), config.curriculum, mesh
         )

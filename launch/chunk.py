@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from launch import abstract, chips, cost, hlo, roofline
 from spade_jax import machine, settings
-from spade_jax.policy import cache, decode, draw, layout, matmul, sampler, sharding, transformer
+from spade_jax.policy import cache, decode, draw, layout, platforms, sampler, sharding, transformer
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -160,7 +160,7 @@ def lower(model: transformer.ModelConfig, given: tuple[Any, ...]) -> jax.stages.
     """Trace the decode program for described devices."""
     weights, *rest = given
     (device, *_) = jax.tree.leaves(weights)[0].sharding.device_set
-    with matmul.compiled_for(device.platform):
+    with platforms.compiled_for(device.platform):
         return decode.advance.lower(weights, model, *rest, steps=sampler.STEPS, truncated=False)
 
 

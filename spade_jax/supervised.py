@@ -137,15 +137,17 @@ def start(params: Any, config: SupervisedConfig, mesh: jax.sharding.Mesh) -> Sta
     )
 
 
-@functools.partial(jax.jit, static_argnames=("model", "config"), donate_argnames=("state",))
+@functools.partial(jax.jit, static_argnames=("model", "config", "mesh"), donate_argnames=("state",))
 def step(
     state: State,
     batch: dict[str, jax.Array],
     model: transformer.ModelConfig,
     config: SupervisedConfig,
+    mesh: jax.sharding.Mesh,
 ) -> tuple[State, jax.Array]:
     """Take one gradient step; returns the state and the mean loss per trained token, in nats."""
-    value, gradient = jax.value_and_grad(loss)(state.params, batch, model)
+    with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):  # where experts find their axis
+        value, gradient = jax.value_and_grad(loss)(state.params, batch, model)
     updates, opt_state = optimizer(config).update(gradient, state.opt_state, state.params)
     params = optax.apply_updates(state.params, updates)
     return State(params=params, opt_state=opt_state, step=state.step + 1), value

@@ -125,7 +125,7 @@ def train(
     first, losses = int(state.step), []
     for number in range(first, total):
         batch = supervised.to_device(next(batches), mesh)
-        state, loss = supervised.step(state, batch, model, config.warmstart.supervised)
+        state, loss = supervised.step(state, batch, model, config.warmstart.supervised, mesh)
         losses.append(loss)
         done = number + 1
         if done % config.warmstart.log_every == 0 or done == total:

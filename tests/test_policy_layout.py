@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from launch import cost, hlo
-from spade_jax.policy import heads, moe, sharding, transformer
+from spade_jax.policy import heads, moe, platforms, sharding, transformer
 
 CONFIG = transformer.ModelConfig(
     vocab_size=64,
@@ -109,11 +109,57 @@ def test_the_gradient_of_a_head_is_summed_once_and_not_for_every_chunk():
     assert sorted(kinds) == [("all-gather", 1), ("reduce-scatter", 1)]
 
 
-def test_the_kernel_for_the_gradient_of_experts_multiplies_each_stretch_with_its_own():
+@pytest.mark.parametrize("rows", [256, 230])  # whole blocks, and not
+def test_the_kernel_for_the_gradient_of_experts_multiplies_each_stretch_with_its_own(rows):
     keys = jax.random.split(jax.random.key(0), 2)
-    x_MI, change_MO = (jax.random.normal(key, (256, 128)) for key in keys)
+    x_MI, change_MO = (jax.random.normal(key, (rows, 128)) for key in keys)
     counts = jnp.array([100, 0, 120], jnp.int32)  # one expert without tokens, and rows of nobody
     given = moe.matrices_gradient(x_MI, change_MO, counts, interpret=True)
     stretches = (slice(0, 100), slice(100, 100), slice(100, 220))
     expected = np.stack([np.asarray(x_MI)[s].T @ np.asarray(change_MO)[s] for s in stretches])
     np.testing.assert_allclose(given, expected, rtol=1e-5, atol=1e-4)
+
+
+def experts_gradient(tokens, mesh, platform):
+    """Lower the gradient of a sum of experts' outputs for a platform, as text."""
+    config = dataclasses.replace(CONFIG, experts=2, experts_per_token=1, mlp_width=128)
+    matrices = [jnp.ones((2, 128, 128), jnp.bfloat16)] * 3
+    x_ND = jnp.ones((tokens, 128), jnp.bfloat16)
+    experts_NK, weights_NK = jnp.zeros((tokens, 1), jnp.int32), jnp.ones((tokens, 1))
+
+    def total(matrices):
+        return jnp.sum(moe.mix(config, x_ND, experts_NK, weights_NK, matrices))
+
+    with jax.set_mesh(mesh), platforms.compiled_for(platform):
+        traced = jax.jit(jax.grad(total)).trace(matrices)
+        return traced.lower(lowering_platforms=(platform,)).as_text()
+
+
+@pytest.mark.parametrize("tokens", [256, 200])
+@pytest.mark.parametrize("parts", [1, 4])
+def test_on_tpus_the_gradient_of_every_expert_matrix_is_the_kernel(tokens, parts):
+    mesh = sharding.make_mesh(fsdp=parts, devices=jax.devices()[:parts])
+    text = experts_gradient(tokens, mesh, "tpu")
+    assert "@tpu_custom_call" in text and text.count("call @tgmm") == 3
+    assert "@tgmm" not in experts_gradient(tokens, mesh, "cpu")
+
+
+def test_rows_filled_up_for_tpus_change_neither_outputs_nor_gradients():
+    config = dataclasses.replace(CONFIG, experts=3, experts_per_token=1)
+    keys = jax.random.split(jax.random.key(0), 5)
+    shapes = ((3, 64, 96), (3, 64, 96), (3, 96, 64))
+    matrices = [jax.random.normal(k, s) * 0.1 for k, s in zip(keys, shapes, strict=False)]
+    x_ND = jax.random.normal(keys[3], (13, 64))  # 13 rows become 16
+    experts_NK = jax.random.randint(keys[4], (13, 1), 0, 3)
+
+    def total(x_ND, weights_NK, matrices):
+        return jnp.sum(moe.mix(config, x_ND, experts_NK, weights_NK, matrices) ** 2)
+
+    program = jax.jit(jax.value_and_grad(total, (0, 1, 2)))
+    given = (x_ND, jnp.linspace(0.5, 1, 13)[:, None], matrices)
+    plain = program(*given)
+    with platforms.compiled_for("tpu"):
+        traced = program.trace(*given)
+    assert "f32[16,96]" in str(traced.jaxpr) and "f32[13,96]" not in str(traced.jaxpr)
+    filled = traced.lower().compile()(*given)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), plain, filled)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from spade_jax.policy import matmul
+from spade_jax.policy import matmul, platforms
 
 
 def test_sums_are_float32_and_the_result_is_rounded_once():
@@ -77,14 +77,34 @@ def test_a_letter_in_one_place_only_is_refused():
         matmul.einsum("BDF,DV->BV", jnp.ones((1, 2, 3)), jnp.ones((2, 4)))
 
 
-def test_a_trace_for_another_platform_asks_for_no_wider_sums():
+def test_a_trace_for_another_platform_asks_for_no_wider_sums_and_is_not_used_for_this_one():
     left, right = jnp.ones((2, 3), jnp.bfloat16), jnp.ones((3, 4), jnp.bfloat16)
+    program = jax.jit(lambda x, y: matmul.einsum("BD,DF->BF", x, y))
 
     def kept():
-        made = jax.make_jaxpr(lambda x, y: matmul.einsum("BD,DF->BF", x, y))(left, right)
+        made = program.trace(left, right).jaxpr
         return [step.params["preferred_element_type"] for step in products(made.jaxpr)]
 
-    assert kept() == [jnp.float32]
-    with matmul.compiled_for("tpu"):
+    with platforms.compiled_for("tpu"):
         assert kept() == [jnp.bfloat16]
+        program.lower(left, right)
     assert kept() == [jnp.float32]
+    with platforms.compiled_for("tpu"):
+        assert kept() == [jnp.bfloat16]
+
+
+def test_a_program_that_ran_is_traced_again_for_another_platform():
+    traces = []
+
+    @jax.jit
+    def program(x):
+        traces.append(platforms.current())
+        return x + 1
+
+    one = jnp.ones(())
+    for _ in range(2):
+        program(one)
+        with platforms.compiled_for("tpu"):
+            program.lower(one)
+    program(one)
+    assert traces == ["cpu", "tpu"]

@@ -4,10 +4,12 @@ import dataclasses
 import json
 
 import fakes
+import jax
+import numpy as np
 import pytest
 
 from spade_jax import domains, lessons, records, settings, supervised, warmstart
-from spade_jax.policy import chat, tokenizer
+from spade_jax.policy import chat, sharding, tokenizer, transformer
 
 
 def lesson(role, reply, hint=None):
@@ -102,3 +104,26 @@ def test_an_example_that_does_not_fit_a_row_is_told_and_not_dropped():
         supervised.pipeline([], rows, 0)
     packed = next(supervised.pipeline(made, dataclasses.replace(rows, rows=3, row_tokens=9), 0))
     assert packed["tokens"].shape == (3, 9)
+
+
+def test_a_step_spreads_experts_over_the_mesh_and_learns_the_same():
+    model = transformer.ModelConfig(
+        vocab_size=64, layers=1, width=16, heads=2, kv_heads=1, head_dim=8, mlp_width=16,
+        experts=2, experts_per_token=1,
+    )  # fmt: skip
+    config = supervised.SupervisedConfig(steps=1, rows=8, row_tokens=6)
+    ids = np.random.default_rng(0).integers(0, 64, (8, 6))
+    packed = {"tokens": ids, "trained": ids * 0 + 1, "roles": ids * 0}
+    packed |= {"tokens_positions": ids * 0 + np.arange(6), "tokens_segment_ids": ids * 0 + 1}
+    losses = []
+    for mesh in (sharding.make_mesh(devices=jax.devices()[:1]), sharding.make_mesh(fsdp=8)):
+        params = transformer.init(model, jax.random.key(0))
+        params = sharding.place(params, sharding.param_shardings(model, mesh))
+        state, batch = supervised.start(params, config, mesh), supervised.to_device(packed, mesh)
+        assert ("manual" in supervised.step.lower(state, batch, model, config, mesh).as_text()) == (
+            mesh.size > 1
+        )
+        for _ in range(2):
+            state, loss = supervised.step(state, batch, model, config, mesh)
+        losses.append(float(loss))
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)

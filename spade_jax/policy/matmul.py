@@ -9,25 +9,12 @@ would multiply the float32 cotangent of a float32 result with a bfloat16 operand
 
 from __future__ import annotations
 
-import contextlib
-import contextvars
 import functools
-from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
 
-_platform = contextvars.ContextVar("platform", default="")
-
-
-@contextlib.contextmanager
-def compiled_for(platform: str) -> Iterator[None]:
-    """Trace for another platform than the default one, which is all that a trace can ask for."""
-    token = _platform.set(platform)
-    try:
-        yield
-    finally:
-        _platform.reset(token)
+from spade_jax.policy import platforms
 
 
 def einsum(axes: str, left: jax.Array, right: jax.Array, *, out: str | None = None) -> jax.Array:
@@ -58,7 +45,7 @@ def einsum(axes: str, left: jax.Array, right: jax.Array, *, out: str | None = No
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2, 3, 4))
 def _product(first, second, result, dtype, precision, left, right):
     axes, summed = f"{first},{second}->{result}", jnp.dtype(dtype)
-    if (_platform.get() or jax.default_backend()) == "cpu":
+    if platforms.current() == "cpu":
         summed = jnp.promote_types(left.dtype, jnp.float32)
     product = jnp.einsum(axes, left, right, precision=precision, preferred_element_type=summed)
     return product.astype(dtype)

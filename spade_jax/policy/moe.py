@@ -4,7 +4,8 @@ Comes in: hidden states. Goes out: their feed-forward output. Tokens are sorted 
 expert is one stretch of a ragged matrix product and no token is dropped. On a mesh that was entered
 with `jax.set_mesh` each part of the batch sorts its own tokens, and each part of the axis "expert"
 works on its own experts, whose outputs are summed; without an entered mesh the partitioner decides,
-with the same result.
+with the same result. Whoever wants gradients on TPUs enters one: the kernel of `matrices_gradient`
+is no program that the partitioner can cut.
 
 Source: Qwen3 technical report, https://arxiv.org/abs/2505.09388; sorted dispatch as in MegaBlocks,
 https://arxiv.org/abs/2211.15841.
@@ -18,12 +19,14 @@ import jax
 import jax.numpy as jnp
 from jax.experimental.pallas.ops.tpu.megablox.gmm import tgmm  # the package's `gmm` hides it
 
-from spade_jax.policy import layout, matmul, rules, sizes
+from spade_jax.policy import layout, matmul, platforms, rules, sizes
 
 # Words of the axes of gate_XDF, up_XDF and down_XFD.
 WORDS = (("experts", "embed", "mlp"), ("experts", "embed", "mlp"), ("experts", "mlp", "embed"))
 
-_LANES = 128  # blocks of the kernel are multiples of it
+# Rows that TPUs want multiples of: their compiler's ragged product, which is one of all rows by all
+# matrices otherwise (libtpu 0.0.42), and the blocks of the kernel.
+_RAGGED, _BLOCK = 8, 128
 
 
 def route(
@@ -77,7 +80,7 @@ def mix(
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty or mesh.size == 1:
         matrices = tuple(matrix.astype(x_ND.dtype) for matrix in matrices)
-        product = jax.lax.ragged_dot
+        product = jax.lax.ragged_dot if mesh.empty else _product
         return _mix_held(config, x_ND, experts_NK, weights_NK, *matrices, first=0, product=product)
     parts = mesh.shape[rules.EXPERT]
 
@@ -102,20 +105,26 @@ def mix(
 
 
 def _mix_held(config, x_ND, experts_NK, weights_NK, gate_XDF, up_XDF, down_XFD, *, first, product):
-    """Do it for the experts first, first + 1, ... that the matrices hold; others add nothing."""
+    """Do it for the experts first, first + 1, ... that the matrices hold; others add nothing.
+
+    On TPUs the rows are filled up to a multiple of `_RAGGED` with the last one at a weight of 0.
+    """
     held, chosen = gate_XDF.shape[0], experts_NK.shape[1]
-    local_M = experts_NK.reshape(-1) - first
+    spare = (0, -experts_NK.size % _RAGGED if platforms.current() == "tpu" else 0)
+    experts_M = jnp.pad(experts_NK.reshape(-1), spare, mode="edge")
+    weights_M = jnp.pad(weights_NK.reshape(-1), spare).astype(jnp.float32)
+    local_M = experts_M - first
     local_M = jnp.where((local_M >= 0) & (local_M < held), local_M, held)  # others sort last
     order_M = jnp.argsort(local_M, stable=True)
+    tokens_M = jnp.minimum(order_M // chosen, len(x_ND) - 1)
     counts_X = jnp.bincount(local_M, length=held + 1)[:held].astype(jnp.int32)
-    inputs_MD = x_ND[order_M // chosen]
+    inputs_MD = x_ND[tokens_M]
     gate_MF = activation(config)(product(inputs_MD, gate_XDF, counts_X))
     outputs_MD = product(gate_MF * product(inputs_MD, up_XDF, counts_X), down_XFD, counts_X)
     # Rows behind the last stretch belong to no expert here, whatever the product left in them.
     inside_M = jnp.arange(len(order_M)) < jnp.sum(counts_X)
-    weights_M = weights_NK.reshape(-1)[order_M].astype(jnp.float32)
-    weighted_MD = jnp.where(inside_M[:, None], outputs_MD, 0) * weights_M[:, None]
-    summed_ND = jnp.zeros(x_ND.shape, jnp.float32).at[order_M // chosen].add(weighted_MD)
+    weighted_MD = jnp.where(inside_M[:, None], outputs_MD, 0) * weights_M[order_M][:, None]
+    summed_ND = jnp.zeros(x_ND.shape, jnp.float32).at[tokens_M].add(weighted_MD)
     return summed_ND.astype(x_ND.dtype)
 
 
@@ -135,18 +144,11 @@ def _product_backward(kept, change_MO):
     x_MI, matrices_XIO, counts_X = kept
     inside_M1 = jnp.arange(len(x_MI))[:, None] < jnp.sum(counts_X)
     change_MO = jnp.where(inside_M1, change_MO, 0)
-
-    def plain(x_MI, change_MO, counts_X):
+    if platforms.current() == "tpu":
+        d_matrices = matrices_gradient(x_MI, change_MO, counts_X).astype(matrices_XIO.dtype)
+    else:
         _, pull = jax.vjp(lambda m: jax.lax.ragged_dot(x_MI, m, counts_X), matrices_XIO)
-        return pull(change_MO)[0]
-
-    def kernel(x_MI, change_MO, counts_X):
-        return matrices_gradient(x_MI, change_MO, counts_X).astype(matrices_XIO.dtype)
-
-    whole = len(x_MI) % _LANES == 0
-    d_matrices = jax.lax.platform_dependent(
-        x_MI, change_MO, counts_X, tpu=kernel if whole else plain, default=plain
-    )
+        d_matrices = pull(change_MO)[0]
     d_x = jax.lax.ragged_dot(change_MO, matrices_XIO.swapaxes(1, 2), counts_X)
     return jnp.where(inside_M1, d_x, 0), d_matrices, None
 
@@ -159,18 +161,22 @@ def matrices_gradient(
 ) -> jax.Array:
     """Multiply the stretches of two arrays of rows with each other, by the TPU's kernel.
 
+    The kernel takes whole blocks of rows: others are filled up with rows that belong to no stretch.
+
     Args:
         interpret: run the kernel's steps without a TPU, slowly.
     Returns:
         x' change of each stretch, XIO in the dtype of the rows; 0 where a stretch is empty.
     """
+    spare = ((0, -len(x_MI) % _BLOCK), (0, 0))
+    x_MI, change_MO = jnp.pad(x_MI, spare), jnp.pad(change_MO, spare)
     tiles = tuple(_tile(size) for size in (len(x_MI), x_MI.shape[1], change_MO.shape[1]))
     return tgmm(x_MI.T, change_MO, counts_X, x_MI.dtype, tiles, interpret=interpret)
 
 
 def _tile(size: int) -> int:
     """Give the largest block of at most 512 that divides a size, 128 where none does."""
-    return next((tile for tile in (512, 384, 256) if size % tile == 0), _LANES)
+    return next((tile for tile in (512, 384, 256) if size % tile == 0), _BLOCK)
 
 
 def activation(config: sizes.ModelConfig):
