@@ -9,8 +9,8 @@ import pytest
 
 from launch import suite_names
 from sandbox import crew
-from spade_jax import jobs, settings
-from spade_jax.suites import board, code, questions, sheet, suite
+from spade_jax import jobs, records, settings
+from spade_jax.suites import board, code, environments, questions, sheet, suite
 
 
 def bench(rule, sandbox=None):
@@ -276,6 +276,15 @@ def test_no_checkpoint_is_chosen_by_a_test_suite():
     board.check_validation([quiz(role="validation")], "quiz")
 
 
+COIN = """
+class CoinEnv:
+    def reset(self, seed=None):
+        return 'heads?', {}
+    def step(self, action):
+        return '', 1.0, True, False, {}
+"""
+
+
 def own_suite(config):
     return quiz(settings={"seed": config.seed})
 
@@ -283,10 +292,7 @@ def own_suite(config):
 def test_names_of_suites_are_read(tmp_path):
     config = settings.RunConfig()
     sizes = suite_names.Sizes(instances=2)
-    (tmp_path / "one.py").write_text(
-        "class CoinEnv:\n    def reset(self, seed=None):\n        return 'heads?', {}\n"
-        "    def step(self, action):\n        return '', 1.0, True, False, {}\n"
-    )
+    (tmp_path / "one.py").write_text(COIN)
     names = ["known", f"environments:{tmp_path}", f"{__name__}:own_suite", "gem:game:Sudoku-v0"]
     made = suite_names.read(names, config, sizes)
     assert [(one.name, one.role) for one in made] == [
@@ -299,6 +305,26 @@ def test_names_of_suites_are_read(tmp_path):
     for name in ("knwon", "mbpp", "reasoning_gym", "no.such.module:suite"):
         with pytest.raises(ValueError, match=f"--suite={name}"):
             suite_names.read([name], config, sizes)
+
+
+# Scorers of reasoning-gym give 0.01 for a wrong answer of the right form, and 0.5 for half of it.
+def test_a_part_of_the_reward_is_not_solved():
+    found = {"sums": environments.program(COIN, uid=-1, max_turns=1, family="sums")}
+    returns = (1.0, 0.99, 0.5, 0.01, 0.0, 0.0)
+
+    def play(groups, rng):
+        return [
+            records.Episode(
+                environment=group.row, seed_index=group.seed_index, play=0, arm=0,
+                seed=group.seed, turns=(), value=value, fault="infra" if last else "",
+                detail="", truncated=False, observation="",
+            )
+            for group, value, last in zip(groups, returns, [0] * 5 + [1], strict=True)
+        ]  # fmt: skip
+
+    made = environments.of("reasoning_gym", found, len(returns), "test")
+    world = suite.Bench(ask=None, crew=None, play=play, seed=1)
+    assert [one.answers for one in made.score(world, made.tasks)] == ["10000x"]
 
 
 # Steps 5 and 6 share their settings; 4, hotter and better, is marked, not compared and not chosen.

@@ -1,7 +1,9 @@
 """Suites of environments: the seed environments, any directory, reasoning-gym and GEM.
 
 A task is one environment with its instances; all are played plain, each once, from seeds that
-training never uses. Packages are never run here: what wraps them is a program of the sandbox.
+training never uses. A question is solved where the return is 1, which is what reasoning-gym and
+RLVE call right: a part of it, as some of their scorers give, is reward in training and not solved
+here. Packages are never run here: what wraps them is a program of the sandbox.
 """
 
 from __future__ import annotations
