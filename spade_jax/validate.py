@@ -303,13 +303,13 @@ def _refused(draft: records.Draft, finding: programs.Finding, config: ValidateCo
 
 def _marks(failed: str | None, config: ValidateConfig) -> dict[str, str]:
     """Mark every check. While a program runs, several are watched at once: a fault leaves those
-    that stand beside it undecided."""
+    that stand beside it undecided. The policy is asked elsewhere, about what is accepted here."""
     names = list(CHECKS)
     reached = len(names) if failed is None else names.index(failed) if failed in names else 0
     marks = {}
     for i, name in enumerate(names):
         passed = i < reached and not (failed in _WATCHED and name in _WATCHED)
-        off = name in config.off or name == SCREENED
+        off = name in config.off or (name == SCREENED and failed is None)
         marks[name] = "off" if off else "pass" if passed else "not reached"
     if failed in marks:
         marks[failed] = "fail"

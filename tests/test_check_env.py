@@ -65,6 +65,8 @@ def test_a_refused_file_is_named_with_its_reason_and_exit_code_1(folder):
     assert f"refused   {bad}: never_ends" in done.stdout
     assert "  fail              never_ends" in done.stdout
     assert "1 of 2 files accepted" in done.stdout
+    assert done.stdout.count("  not reached       unsolved") == 1  # of the refused file
+    assert done.stdout.count("  off               unsolved") == 1  # of the other: nobody asks
 
 
 @pytest.mark.parametrize("name", ["check_env", "play"])
