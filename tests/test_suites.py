@@ -1,5 +1,6 @@
 """Suites score tasks one by one; what is known is never scored again; pass@k has no bias."""
 
+import csv
 import json
 import math
 import shutil
@@ -343,6 +344,10 @@ def test_scores_of_other_settings_are_marked_and_left_aside():
     assert text.count(" * |") == 1 and "step 4 was scored with another temperature" in text
     assert "| valid | 5 | 6 |" in text and "| valid | 4 |" not in text
     assert "[4] have other settings" in text
+    rows = list(csv.DictReader(board.as_csv(found).splitlines()))
+    assert [(row["step"], row["differs"]) for row in rows] == [
+        ("4", "temperature"), ("5", ""), ("6", ""),
+    ]  # fmt: skip
     found[4]["valid"]["settings"] = {}
     assert board.differing(found, "valid") == {4: ["settings"]}
 

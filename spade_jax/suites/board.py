@@ -46,15 +46,18 @@ def markdown(summaries: Summaries, validation: str) -> str:
 
 
 def as_csv(summaries: Summaries) -> str:
-    """Write one row per checkpoint and suite."""
+    """Write one row per checkpoint and suite; `differs` names the settings that are not those of
+    the suite's newest score."""
     out = io.StringIO()
     table = csv.writer(out, lineterminator="\n")
     titles = ("rate", "low", "high", "solved", "questions", "faults")
-    table.writerow(["step", "suite", "role", *titles, "pass_at"])
+    table.writerow(["step", "suite", "role", *titles, "pass_at", "differs"])
+    odd = {name: differing(summaries, name) for name in _names(summaries)}
     for step in sorted(summaries):
         for name, score in sorted(summaries[step].items()):
             passed = " ".join(f"{k}:{rate:.6g}" for k, rate in score["pass_at"].items())
-            table.writerow([step, name, score["role"], *(score[t] for t in titles), passed])
+            marked = " ".join(odd[name].get(step, ()))
+            table.writerow([step, name, score["role"], *(score[t] for t in titles), passed, marked])
     return out.getvalue()
 
 
