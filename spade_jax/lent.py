@@ -20,7 +20,7 @@ def own(distributions: Sequence[str]) -> list[str]:
     Raises:
       ValueError: one is not installed.
     """
-    return _provided({_key(name) for name in distributions}, distributions)
+    return _tops({_key(name) for name in distributions}, _owners(distributions))
 
 
 def brought(distributions: Sequence[str]) -> list[str]:
@@ -29,18 +29,7 @@ def brought(distributions: Sequence[str]) -> list[str]:
     Raises:
       ValueError: one of those named is not installed.
     """
-    wanted, found = list(distributions), set()
-    while wanted:
-        name = _key(wanted.pop())
-        if name in found:
-            continue
-        found.add(name)
-        try:
-            requires = importlib.metadata.requires(name) or []
-        except importlib.metadata.PackageNotFoundError:
-            continue  # optional, or for another platform
-        wanted += [re.split(r"[^\w.-]", line)[0] for line in requires if "extra ==" not in line]
-    return _provided(found, distributions)
+    return _tops(_required(distributions), _owners(distributions))
 
 
 def lending(config: crew.CrewConfig, distributions: Sequence[str]) -> crew.CrewConfig:
@@ -51,23 +40,52 @@ def lending(config: crew.CrewConfig, distributions: Sequence[str]) -> crew.CrewC
     """
     if not distributions:
         return config
-    together = tuple(dict.fromkeys((*config.packages, *brought(distributions))))
-    warm = tuple(name for name in own(distributions) if name not in config.packages)
+    owners = _owners(distributions)
+    together = tuple(dict.fromkeys((*config.packages, *_tops(_required(distributions), owners))))
+    mine = _tops({_key(name) for name in distributions}, owners)
+    warm = tuple(name for name in mine if name not in config.packages)
     return dataclasses.replace(config, packages=together, preload=warm)
 
 
-def _provided(keys: set[str], named: Sequence[str]) -> list[str]:
+def _required(distributions: Sequence[str]) -> set[str]:
+    """Follow what distributions require; what is not installed is optional, or for elsewhere."""
+    wanted, found = list(distributions), set()
+    while wanted:
+        name = _key(wanted.pop())
+        if name in found:
+            continue
+        found.add(name)
+        try:
+            requires = importlib.metadata.requires(name) or []
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        wanted += [re.split(r"[^\w.-]", line)[0] for line in requires if "extra ==" not in line]
+    return found
+
+
+def _owners(named: Sequence[str]) -> dict[str, set[str]]:
+    """Read import name -> distributions, which looks through all that is installed.
+
+    Raises:
+      ValueError: one of those named is not among them.
+    """
     if not named:
-        return []
+        return {}
     provided = importlib.metadata.packages_distributions()
-    owners = {_key(owner) for names in provided.values() for owner in names}
-    missing = [name for name in named if _key(name) not in owners]
+    owners = {top: set(map(_key, names)) for top, names in provided.items()}
+    installed = set().union(*owners.values())
+    missing = [name for name in named if _key(name) not in installed]
     if missing:
         raise ValueError(
             f"{', '.join(missing)} is not installed here. Run `pip install {' '.join(missing)}` "
             "in this environment, or do not name it."
         )
-    return sorted(top for top, names in provided.items() if keys & set(map(_key, names)))
+    return owners
+
+
+def _tops(keys: set[str], owners: dict[str, set[str]]) -> list[str]:
+    """List the import names that distributions own."""
+    return sorted(top for top, names in owners.items() if keys & names)
 
 
 def _key(name: str) -> str:

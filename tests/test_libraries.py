@@ -114,6 +114,16 @@ def test_a_distribution_brings_what_it_requires(installed):
         lent.brought(["no-such-thing"])
 
 
+def test_what_is_installed_is_looked_through_once(installed, monkeypatch):
+    scan, scans = lent.importlib.metadata.packages_distributions, []
+    monkeypatch.setattr(
+        lent.importlib.metadata, "packages_distributions", lambda: scans.append(1) or scan()
+    )
+    lends = lent.lending(crew.CrewConfig(), ("reasoning-gym",))
+    assert lends.preload == ("reasoning_gym",) and "helper_of_one_file" in lends.packages
+    assert len(scans) == 1
+
+
 # The box has loaded it before: the program finds it without importing it, and only where named.
 def test_a_lent_library_is_loaded_beforehand_for_programs_that_name_it(installed):
     source = "import sys\ndef f(_):\n    return 'helper_of_one_file' in sys.modules\n"
