@@ -12,14 +12,14 @@ import numpy as np
 def main(address: str, processes: int, index: int, out: str) -> None:
     if processes > 1:
         jax.distributed.initialize(address, num_processes=processes, process_id=index)
-    import test_learn
+    import small_update
 
     from spade_jax.policy import sharding
 
-    mesh = test_learn.mesh_of(fsdp=2, tensor=2)
-    made = test_learn.make(*test_learn.iteration(), mesh=mesh, fresh={0: 0, 1: 0, 2: 0})
-    state, report = test_learn.step(test_learn.start(mesh=mesh), made, mesh=mesh)
-    leaves = jax.tree.leaves(sharding.gather(state.params, test_learn.MODEL, mesh))
+    mesh = small_update.mesh_of(fsdp=2, tensor=2)
+    made = small_update.make(*small_update.iteration(), mesh=mesh, fresh={0: 0, 1: 0, 2: 0})
+    state, report = small_update.step(small_update.start(mesh=mesh), made, mesh=mesh)
+    leaves = jax.tree.leaves(sharding.gather(state.params, small_update.MODEL, mesh))
     named = {f"param_{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
     np.savez(out, processes=jax.process_count(), **named, **report)
 

@@ -57,7 +57,7 @@ def python_files(*folders):
         path
         for folder in folders
         for path in sorted((ROOT / folder).rglob("*.py"))
-        if "seed_environments" not in path.parts
+        if not {"seed_environments", "data"} & set(path.parts)
     ]
 
 
@@ -129,7 +129,7 @@ def test_environment_variables_are_read_by_doors_and_the_sandbox_only():
             assert name not in ("environ", "getenv", "environb"), f"{path}:{node.lineno}"
 
 
-@pytest.mark.parametrize("path", python_files("spade_jax", "sandbox", "launch"), ids=name_of)
+@pytest.mark.parametrize("path", python_files(*OURS, "tests"), ids=name_of)
 def test_files_and_functions_are_short(path):
     text = path.read_text()
     assert len(text.splitlines()) <= MAX_FILE_LINES

@@ -6,8 +6,9 @@ import functools
 import fakes
 import pytest
 
+from sandbox import crew
+from spade_jax import domains, machine
 from spade_jax import hint as hint_lib
-from spade_jax import machine
 
 CONFIG, play, groups, arm = fakes.PLAY, fakes.play, fakes.groups, fakes.arm
 
@@ -151,3 +152,33 @@ def test_no_value_of_a_tool_call_stands_in_a_hint():
     ):
         verdict = machine.show_hint(tools, text, f"{call}</tool_call>", config)
         assert verdict.reason == reason
+
+
+BLOB = """
+class BlobEnv(QAEnv):
+    max_turns = 1
+
+    def task(self, rng):
+        n = rng.randint(100, 999)
+        return f"say {n} backwards", str(n)[::-1], f"try {str(n)[::-1]}x"
+
+    def step(self, action):
+        return super().step(action.replace("x}", "}"))
+
+    def solution(self):
+        return self._answer + "x0"
+"""
+
+
+def test_words_of_a_hint_that_win_in_a_real_process_refuse_it():
+    setting = domains.get("compact")
+    with crew.Crew(crew.CrewConfig(tier="subprocess", boxes=1)) as boxes:
+
+        def start(environment, seed):
+            modules, prelude = dict(setting.modules), setting.prelude
+            return boxes.open(environment.source, modules=modules, prelude=prelude, seed=seed)
+
+        asked = groups(2, source=BLOB)
+        played, _, _ = play(lambda p, s: "0", asked=asked, open=start, action_of=setting.wrap)
+    assert played.hint_refusals == {"leaks_answer": 2} and played.leaks_N == {0: 1.0, 1: 1.0}
+    assert [(e.arm, e.fault) for e in played.episodes] == [(0, "")] * 6
