@@ -26,6 +26,7 @@ class Chip:
 
     @property
     def source(self) -> str:
+        """Give the page that the numbers are from."""
         return f"https://cloud.google.com/tpu/docs/{self.name}"
 
 

@@ -37,6 +37,7 @@ class Report:
 
     @property
     def fits(self) -> bool:
+        """Say whether all of it fits the chip's memory."""
         return sum(self.memory.values()) <= self.capacity
 
 

@@ -39,10 +39,12 @@ class Array:
 
     @property
     def elements(self) -> int:
+        """Count its elements."""
         return math.prod(self.sizes)
 
     @property
     def bytes(self) -> float:
+        """Give its size; less than a byte an element is possible."""
         # The rest of the small floats (f8e4m3fn, ...) have their bits behind the f.
         bits = _BITS.get(self.dtype)
         if bits is None:
@@ -152,6 +154,7 @@ class Computation:
 
     @property
     def root(self) -> Instruction:
+        """Give the instruction whose value is the computation's."""
         return next(i for i in reversed(self.instructions) if i.root)
 
     def parameters(self) -> dict[int, Instruction]:

@@ -32,9 +32,11 @@ PLAY = 0  # the only play of the process
 class Player(Protocol):
     """A policy, as `spade_jax.seat.Player` is one."""
 
-    def act(self, observation: str, tools: list | None = None) -> tuple[str, str | None]: ...
+    def act(self, observation: str, tools: list | None = None) -> tuple[str, str | None]:
+        """Answer an observation: the reply, and the action in it."""
 
-    def hint(self, source: str) -> tuple[str | None, str]: ...
+    def hint(self, source: str) -> tuple[str | None, str]:
+        """Write a hint: it, or None and why there is none."""
 
 
 def play(

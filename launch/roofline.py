@@ -38,10 +38,12 @@ class Roofline:
 
     @property
     def seconds(self) -> float:
+        """Give the time of the resource that takes longest."""
         return max(self.compute_seconds, self.memory_seconds, self.network_seconds)
 
     @property
     def bound(self) -> str:
+        """Name that resource."""
         times = {
             "compute": self.compute_seconds,
             "memory": self.memory_seconds,

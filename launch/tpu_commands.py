@@ -107,24 +107,29 @@ class Slice:
 
     @property
     def generation(self) -> str:
+        """Name the generation, as in v5e."""
         return self.size.partition("-")[0].replace("v5litepod", "v5e")
 
     @property
     def cores(self) -> int:
+        """Read the number behind the generation; 0 where there is none."""
         number = self.size.partition("-")[2]
         return int(number) if number.isdigit() else 0
 
     @property
     def chips(self) -> int:
+        """Count the chips."""
         return self.cores // CORES_PER_CHIP[self.generation]
 
     @property
     def hosts(self) -> int:
+        """Count the hosts."""
         single = SINGLE_HOST_CHIPS.get(self.generation, CHIPS_PER_HOST)
         return 1 if self.chips <= single else -(-self.chips // CHIPS_PER_HOST)
 
     @property
     def accelerator_type(self) -> str:
+        """Name the slice as gcloud does, as in v5litepod-16."""
         family = "v5litepod" if self.generation == "v5e" else self.generation
         return f"{family}-{self.cores}"
 

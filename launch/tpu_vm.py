@@ -122,6 +122,7 @@ class Host:
         self.tpu, self.command = tpu, command
 
     def create(self) -> None:
+        """Ask for the slice."""
         self._run(commands.create(self.tpu))
 
     def wait(self) -> None:
@@ -151,15 +152,18 @@ class Host:
             self._run(commands.copy(self.tpu, archive))
 
     def setup(self) -> None:
+        """Run the set-up script on every host, or the one that --setup_script names."""
         script = commands.setup_script(ARCHIVE)
         if _SETUP.value:
             script = pathlib.Path(_SETUP.value).read_text(encoding="utf-8")
         self._run(commands.on_hosts(self.tpu, script))
 
     def start(self) -> None:
+        """Start the run's command on every host."""
         self._run(commands.on_hosts(self.tpu, commands.start_script(self.command)))
 
     def status(self) -> None:
+        """Print the state of the slice and of the run on each host."""
         print(f"slice: {self._state()}")
         print(f"hosts: {', '.join(self._hosts()) or 'none answers'}")
 
@@ -171,9 +175,11 @@ class Host:
             subprocess.run(line, check=False)
 
     def stop(self) -> None:
+        """Stop the run on every host."""
         self._run(commands.on_hosts(self.tpu, commands.stop_script()))
 
     def delete(self) -> None:
+        """Give the slice back."""
         self._run(commands.delete(self.tpu))
 
     def keep(self) -> None:

@@ -20,6 +20,7 @@ class Refused(Exception):
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Do what the command line says; returns the exit code, 2 where nothing could run."""
     options = parser().parse_args(arguments)
     try:
         return options.action(options)
@@ -29,6 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
+    """Describe the command line."""
     defaults = records.Limits()
     top = argparse.ArgumentParser(prog="python -m sandbox", description=__doc__)
     doors = top.add_subparsers(required=True, metavar="COMMAND")
@@ -62,10 +64,12 @@ def parser() -> argparse.ArgumentParser:
 
 
 def one_box(options: argparse.Namespace) -> crew.Crew:
+    """Start a crew of one box."""
     return crew.Crew(crew.CrewConfig(tier=options.tier, platform=options.platform, boxes=1))
 
 
 def limits_of(options: argparse.Namespace) -> records.Limits:
+    """Read the limits; `Refused` where they cannot hold."""
     names = [field.name for field in dataclasses.fields(records.Limits)]
     try:
         return records.Limits(**{name: getattr(options, name) for name in names})
@@ -74,6 +78,7 @@ def limits_of(options: argparse.Namespace) -> records.Limits:
 
 
 def source_of(options: argparse.Namespace) -> str:
+    """Read the program; `Refused` where its file is no text."""
     try:
         return options.file.read_text(encoding="utf-8")
     except OSError as error:
@@ -83,6 +88,7 @@ def source_of(options: argparse.Namespace) -> str:
 
 
 def inputs_of(options: argparse.Namespace) -> list:
+    """Read --inputs; `Refused` where it is no JSON list."""
     try:
         inputs = frames.strict_json(options.inputs.encode("utf-8", "replace"))
     except frames.ProtocolError as error:
@@ -93,6 +99,7 @@ def inputs_of(options: argparse.Namespace) -> list:
 
 
 def diagnose(options: argparse.Namespace) -> int:
+    """Print what works here; exit code 1 where programs cannot run."""
     found = doctor.examine(options.tier, options.platform)
     if options.json:
         print(json.dumps(found))
@@ -103,6 +110,7 @@ def diagnose(options: argparse.Namespace) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
+    """Execute a program and print its outcome."""
     source, limits = source_of(options), limits_of(options)
     with one_box(options) as boxes:
         outcome = boxes.run(source, options.stdin, limits)
@@ -110,6 +118,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def call(options: argparse.Namespace) -> int:
+    """Call a function of a program and print its answers."""
     source, inputs, limits = source_of(options), inputs_of(options), limits_of(options)
     with one_box(options) as boxes:
         outcome = boxes.call(source, options.function, inputs, limits)
@@ -117,6 +126,7 @@ def call(options: argparse.Namespace) -> int:
 
 
 def show(outcome: records.Outcome, options: argparse.Namespace, extra: dict) -> int:
+    """Print an outcome; exit code 0 where the program ended well."""
     told = dataclasses.asdict(outcome)
     del told["value"]
     told |= extra

@@ -145,6 +145,7 @@ def find_own(controller: str) -> tuple[bool, pathlib.Path]:
 
 
 def limit_file(cgroup: pathlib.Path, controller: str) -> str:
+    """Name the file of a controller's limit, by the version of the cgroup."""
     return FILES[controller][(cgroup / "cgroup.controllers").exists()]
 
 

@@ -141,6 +141,7 @@ def write_bundle(folder: pathlib.Path, root: Root, arguments: list[str]) -> None
 
 
 def config(root: Root, arguments: list[str]) -> dict:
+    """Give the OCI configuration of a box that runs the guest's Python with these arguments."""
     mounts = [
         {"destination": "/proc", "type": "proc", "source": "proc"},
         {
@@ -183,5 +184,6 @@ def config(root: Root, arguments: list[str]) -> dict:
 
 
 def tmpfs(destination: str) -> dict:
+    """Describe the mount of an empty folder of 16 MiB in memory."""
     options = ["nosuid", "nodev", "mode=1777", "size=16m"]
     return {"destination": destination, "type": "tmpfs", "source": "tmpfs", "options": options}

@@ -76,6 +76,7 @@ def examine(tier: str, platform: str) -> dict:
 
 
 def version(runsc: str) -> str:
+    """Ask runsc for its version; "unknown" where it does not say."""
     try:
         done = subprocess.run([runsc, "--version"], capture_output=True, text=True, timeout=10)
     except (OSError, subprocess.TimeoutExpired):
@@ -95,6 +96,7 @@ def limits_enforced(boxes: crew.Crew) -> dict[str, bool]:
 
 
 def speed(boxes: crew.Crew, programs: int = 20) -> float:
+    """Measure fresh programs a second, `programs` at once."""
     started = time.monotonic()
     futures = [boxes.start_run("print(42)") for _ in range(programs)]
     for future in futures:
@@ -103,6 +105,7 @@ def speed(boxes: crew.Crew, programs: int = 20) -> float:
 
 
 def advice(found: dict, tier: str, enforced: dict[str, bool]) -> str:
+    """Say what to do about what was found."""
     if found["runsc"] == "not installed":
         return install.missing_message(None)
     if tier == "subprocess":

@@ -70,6 +70,7 @@ def strict_json(raw: bytes) -> Any:
 
 
 def refuse_constant(name: str) -> None:
+    """Refuse NaN and Infinity, which Python's JSON reader would take."""
     raise ValueError(f"{name} is not a JSON number")
 
 

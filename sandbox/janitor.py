@@ -21,6 +21,7 @@ PATIENCE_SECONDS = 8.0
 
 
 def main() -> None:
+    """Wait until the parent is gone or closes standard input, and clear up behind it."""
     parent, folder = int(sys.argv[1]), pathlib.Path(sys.argv[2])
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

@@ -35,6 +35,7 @@ class Keeper:
         self._thread.start()
 
     def close(self) -> None:
+        """Stop looking after the boxes."""
         self._stop.set()
         self._thread.join(timeout=READY_SECONDS)
 

@@ -13,6 +13,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
+    """Enter the cgroups named, and become the command behind `--`; end with the parent."""
     parent = int(sys.argv[1])
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:

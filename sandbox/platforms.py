@@ -59,6 +59,7 @@ def choose(runsc: str, cache_folder: pathlib.Path, ground: Callable[[str], objec
 
 
 def cache_file(cache_folder: pathlib.Path, runsc: str) -> pathlib.Path:
+    """Name the file that remembers the platform chosen for this machine and runsc."""
     return cache_folder / f"platform-{machine_key(runsc)}.json"
 
 
@@ -91,6 +92,7 @@ def probe(ground) -> float:
 
 
 def run_trivial(one: box.Box) -> None:
+    """Run a trivial program; a RuntimeError where it does not print its answer."""
     program = work.new_job(
         "run",
         "0",

@@ -57,6 +57,7 @@ class Shared:
         self.keeper = keeper.Keeper(self, config)
 
     def new_box(self) -> box.Box:
+        """Start a box that holds several programs at a time."""
         slot = next(self._slots)
         return box.Box(
             launch=self._ground.launcher(slot),
@@ -88,6 +89,7 @@ class Shared:
 
     @property
     def recycled(self) -> collections.Counter[str]:
+        """Count the boxes that were replaced, by reason."""
         return self.keeper.recycled
 
     def replace(self, worn: box.Box, spare: box.Box) -> None:
@@ -102,6 +104,7 @@ class Shared:
             worn.retire()
 
     def close(self) -> None:
+        """End every box; no more work is taken."""
         with self._lock:
             self._closed = True
         if hasattr(self, "keeper"):
@@ -145,6 +148,7 @@ class Single:
                 self._start_waiting()
 
     def new_box(self) -> box.Box:
+        """Start a box for one program."""
         slot = next(self._slots)
         return box.Box(
             launch=self._ground.launcher(slot),
@@ -204,6 +208,7 @@ class Single:
             self._start_waiting()
 
     def close(self) -> None:
+        """End every box; what waits is given up."""
         self._stop.set()
         with self._lock:
             self._closed = True
@@ -216,6 +221,7 @@ class Single:
 
 
 def count(config) -> int:
+    """Count the boxes: those asked for, or one for each processor."""
     return config.boxes or len(os.sched_getaffinity(0))
 
 

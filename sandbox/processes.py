@@ -13,6 +13,7 @@ def readable(stream: IO[bytes], seconds: float) -> bool:
 
 
 def how_it_ended(process: subprocess.Popen) -> str:
+    """Say how a process ended whose output is closed."""
     try:
         return f"exit code {process.wait(timeout=5)}"
     except subprocess.TimeoutExpired:

@@ -88,6 +88,7 @@ class Ground:
             )
 
     def runsc_command(self, name: str, do: str, *options: str) -> list[str]:
+        """Write a box's bundle, and give the command that runs or restores it."""
         home = self.folder / name
         shutil.rmtree(home, ignore_errors=True)
         guest = [*GUEST_FLAGS, GUEST, "gvisor", *preload_options(self.preload)]
@@ -95,6 +96,7 @@ class Ground:
         return [*self.runsc_flags(name), do, *options, f"--bundle={home}", self.box_name(name)]
 
     def runsc_flags(self, name: str) -> list[str]:
+        """Give runsc and its flags for a box."""
         flags = [f"--root={self.folder}/state", f"--platform={self.platform}", "--network=none"]
         flags += ["--ignore-cgroups", "--host-uds=none"]
         flags += [f"--log={self.folder}/{name}.log", "--alsologtostderr=false"]
@@ -103,6 +105,7 @@ class Ground:
         return [self.runsc, *flags]
 
     def box_name(self, name: str) -> str:
+        """Name a box, unlike those of other crews."""
         return f"{self.folder.name}-{name}"
 
     def checkpointed(self) -> Ground:
@@ -140,6 +143,7 @@ def subprocess_command(
 
 
 def preload_options(preload: tuple[str, ...]) -> list[str]:
+    """Write the guest's options for modules that its templates import beforehand."""
     return [f"preload={name}" for name in preload]
 
 
@@ -149,6 +153,7 @@ def base_python() -> str:
 
 
 def plain_environment() -> dict[str, str]:
+    """Give the environment variables of processes outside of gVisor."""
     return {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/tmp", "LANG": "C.UTF-8"}
 
 

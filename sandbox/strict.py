@@ -41,6 +41,7 @@ def make_image(
 
 
 def wait_ready(process: subprocess.Popen) -> None:
+    """Wait for a box's first report; a RuntimeError where it ends, or says anything else."""
     decoder, deadline = frames.Decoder(), time.monotonic() + READY_SECONDS
     while True:
         if not processes.readable(process.stdout, deadline - time.monotonic()):

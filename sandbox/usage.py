@@ -51,11 +51,13 @@ def tree(root: int) -> list[tuple[int, list[bytes]]]:
 
 
 def stat_fields(process: int) -> list[bytes]:
+    """Read the fields of /proc/PID/stat behind the name."""
     with open(f"/proc/{process}/stat", "rb") as stat:
         return stat.read().rpartition(b")")[2].split()
 
 
 def children(process: int) -> list[int]:
+    """List the child processes of a process."""
     found: list[int] = []
     for thread in os.listdir(f"/proc/{process}/task"):
         try:

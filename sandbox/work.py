@@ -112,6 +112,7 @@ class Program:
     lost_detail: str = ""
 
     def spawn_head(self) -> dict:
+        """Give the order that starts the program in a box."""
         return {
             "do": "spawn",
             "id": self.number,
@@ -133,6 +134,7 @@ class Program:
         return ours and self.mode != "session" and self.tries_left > 0
 
     def batch_head(self, order: Order) -> dict:
+        """Give the order that sends a session its next batch."""
         return {"do": "batch", "id": self.number, "lines": order.requests, "wall": order.wall}
 
     def finish_batch(self, order: Order, report: Report, tier: str) -> str:

@@ -29,6 +29,8 @@ class CheckpointError(RuntimeError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CheckpointConfig:
+    """When a run is saved, and what stays on disk."""
+
     every: int = 1  # iterations between saves
     keep: int = 2  # newest steps that stay on disk
     keep_period: int | None = None  # steps that are multiples of it stay for good
@@ -170,6 +172,7 @@ class Store:
         self._manager.reload()
 
     def close(self) -> None:
+        """Wait for saves under way, and let go of the directory."""
         self._manager.close()
 
     def _damaged(self, step: int, error: Exception) -> str:

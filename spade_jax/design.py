@@ -20,6 +20,8 @@ UNPARSED = ("no_program", "too_long", "syntax")  # refusals of text that is no p
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DesignConfig:
+    """How many programs are asked for, how often, and what their prompts show."""
+
     drafts: int = 24  # programs asked for in each generation
     every: int = 1  # k, iterations a generation lives; its credit comes in the last of them
     max_tokens: int = 160  # of one draft

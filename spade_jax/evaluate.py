@@ -36,6 +36,7 @@ class Score:
 
     @property
     def rate(self) -> float:
+        """Give the share solved, of the questions without a fault; 0 where there are none."""
         return self.solved / max(self.questions, 1)
 
 

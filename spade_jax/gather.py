@@ -33,6 +33,7 @@ class Row:
 
     @property
     def iterations(self) -> int:
+        """Count the iterations that the point has metrics of."""
         return self.lines[-1]["iteration"] + 1 if self.lines else 0
 
     def final(self) -> dict[str, float]:

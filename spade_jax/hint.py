@@ -40,6 +40,8 @@ _EDGES = " \t\r\n\"'`.,;:!?()[]{}$*"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HintConfig:
+    """Who writes hints, and how long they may be."""
+
     source: Literal["program", "policy"] = "program"  # who writes: the environment, or the policy
     max_words: int = 100
     max_tokens: int = 128  # of a hint that the policy writes

@@ -40,6 +40,8 @@ Made = TypeVar("Made")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HostsConfig:
+    """How long the processes of a run wait for each other, in seconds."""
+
     silence_seconds: float = 60.0  # a heartbeat may stand still this long
     barrier_seconds: float = 1800.0  # the others may come this much later to a gather
 

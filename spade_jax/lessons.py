@@ -19,6 +19,8 @@ from spade_jax import hosting, library, records, seed_files
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LessonConfig:
+    """What the demonstrations of the warm start are made of."""
+
     variants: int = 24  # programs made of each family by turning its knobs
     plays: int = 32  # instances of each program
     hinted_share: float = 0.35  # of the plays that show the hint

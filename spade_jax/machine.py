@@ -380,6 +380,11 @@ def fit_vocabulary(model: transformer.ModelConfig | None, words: Words) -> trans
 
 
 def open_corpus(config: settings.RunConfig) -> corpus.Corpus | None:
+    """Open the passages that prompts of the designer hold, None where the run has no corpus.
+
+    Raises:
+      FileNotFoundError, ValueError: as `corpus.Corpus`, which reads the files at once.
+    """
     if config.corpus is None:
         return None
     return corpus.Corpus(

@@ -23,6 +23,8 @@ UNJUDGED = ("infra", "unplaced")  # reasons of waiting drafts that nobody refuse
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PoolConfig:
+    """How many environments live and are remembered, and how a table is drawn."""
+
     slots: int = 128  # P, environments alive at once
     newest_share: float = 0.5  # of the table for the newest generation; 0 lets it compete by score
     memory: int = 200  # entries remembered

@@ -20,6 +20,8 @@ CHARACTERS = 300  # of an action or a later observation
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReviewConfig:
+    """What a verdict of unsound costs the designer, and how the policy is asked."""
+
     penalty: float = 0.0  # of a draft whose environment is held for unsound; 0 asks nobody
     max_tokens: int = 512  # of a verdict
     temperature: float = 0.3

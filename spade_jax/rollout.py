@@ -22,6 +22,8 @@ from spade_jax import hosting, probe, records
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RolloutConfig:
+    """How many plays an iteration has, how long they are, and how they share processes."""
+
     environments: int = 24  # N, drawn per iteration
     seeds: int = 2  # S, instances of each environment
     plays: int = 8  # G, plays of each instance in the plain arm

@@ -22,6 +22,8 @@ NOBODY = "infra"  # reason where no play or reply says anything: nobody pays
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ScreenConfig:
+    """Whether and how the policy decides about sound programs."""
+
     by: Literal["none", "judgement", "play"] = "none"
     max_tokens: int = 512  # of a judgement
     temperature: float = 0.3  # of a judgement; plays are sampled like those of training

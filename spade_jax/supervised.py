@@ -21,6 +21,8 @@ from spade_jax.policy import heads, sharding, transformer
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SupervisedConfig:
+    """Size and optimiser of supervised training."""
+
     steps: int = 1000
     rows: int = 16  # B, packed rows of one step
     row_tokens: int = 256  # T

@@ -63,6 +63,7 @@ class Play:
 
     @property
     def newest(self) -> str:
+        """Give the observation that was shown last."""
         return self.steps[-1].observation if self.steps else self.observation
 
     @property
@@ -74,6 +75,7 @@ class Play:
 
     @property
     def ended(self) -> bool:
+        """Say whether the last step ended the play."""
         return bool(self.steps) and (self.steps[-1].terminated or self.steps[-1].truncated)
 
 

@@ -70,6 +70,8 @@ _WATCHED = (  # looked at with every answer of a running program
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ValidateConfig:
+    """What a program must stand: limits, instances, and which checks are made."""
+
     seeds: int = 10  # instances that solutions and scripted players play
     more_seeds: int = 30  # played in addition by a player that won too often on the first
     replayed: int = 3  # solution plays repeated in the second process, beside the probes

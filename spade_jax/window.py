@@ -19,6 +19,8 @@ from spade_jax import fingerprints, programs, records, seed_files
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WindowConfig:
+    """When the window of an environment moves, and how wide it is."""
+
     on: bool = False  # only with mode="fixed_pool"
     accuracy: float = 0.9  # win rate at the top that opens the next level
     plays: int = 8  # at the top, between two looks at it

@@ -140,3 +140,23 @@ def test_files_and_functions_are_short(path):
         and node.end_lineno - node.lineno + 1 > MAX_FUNCTION_LINES
     }
     assert not long
+
+
+def undocumented(body, prefix=""):
+    """Public classes, and public functions of more than five lines, without a docstring."""
+    for node in body:
+        named = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+        if not named or node.name.startswith("_"):
+            continue
+        is_class = isinstance(node, ast.ClassDef)
+        if not ast.get_docstring(node) and (is_class or node.end_lineno - node.lineno >= 5):
+            yield prefix + node.name
+        if is_class:
+            yield from undocumented(node.body, f"{node.name}.")
+
+
+@pytest.mark.parametrize("path", python_files("spade_jax", "sandbox", "launch"), ids=name_of)
+def test_what_is_public_says_what_it_does(path):
+    tree = ast.parse(path.read_text())
+    assert ast.get_docstring(tree) or not tree.body
+    assert not list(undocumented(tree.body))

@@ -51,6 +51,7 @@ LEAK = 10_000
 
 
 def measure(only: str) -> Iterator[dict]:
+    """Measure the parts whose name contains `only`; all but the leak where it is empty."""
     parts = {
         "programs": programs,
         "latency": latency,
@@ -131,6 +132,7 @@ def used_seconds(boxes: crew.Crew) -> float:
 
 
 def children_seconds() -> float:
+    """Give the processor time of the child processes that have ended, in seconds."""
     spent = resource.getrusage(resource.RUSAGE_CHILDREN)
     return spent.ru_utime + spent.ru_stime
 
@@ -205,6 +207,7 @@ def play_sessions(boxes: crew.Crew, count: int, plays: int) -> float:
 
 
 def play_one(boxes: crew.Crew, count: int, plays: int) -> None:
+    """Play environments one after the other, each with some plays of STEPS turns."""
     for _ in range(count):
         with boxes.open(ENVIRONMENT) as session:
             load = [{"op": "load", "play": p, "seed": p, "max_turns": STEPS} for p in range(plays)]
@@ -258,10 +261,12 @@ def mix() -> Iterator[dict]:
 
 
 def right(outcome: records.Outcome, want: tuple[str, str | None]) -> bool:
+    """Say whether an outcome has the status and the output that were wanted."""
     return outcome.status == want[0] and want[1] in (None, outcome.stdout)
 
 
 def speed_of(tier: str, count: int) -> Iterator[dict]:
+    """Measure fresh processes of a tier, `count` at a time, or say why it cannot run here."""
     try:
         with crew.Crew(crew.CrewConfig(tier=tier)) as boxes:
             throughput(boxes, 8)
@@ -302,6 +307,7 @@ def leak() -> Iterator[dict]:
 
 
 def box_mib(boxes: crew.Crew) -> float:
+    """Give what all boxes hold in memory, in MiB."""
     return sum(usage.tree_bytes(one.process.pid) for one in boxes.boxes) / 2**20
 
 

@@ -291,11 +291,13 @@ class Peer:
         )  # fmt: skip
 
     def step(self) -> None:
+        """Let the other process take one update, and wait for it."""
         self._process.stdin.write("step\n")
         self._process.stdin.flush()
         if not self._process.stdout.readline():
             raise RuntimeError(f"{PEER} ended: run {self._process.args} by hand to see why.")
 
     def close(self) -> None:
+        """End the other process."""
         self._process.kill()
         self._process.wait()

@@ -102,6 +102,7 @@ class Home:
 
 
 def infra(detail: str) -> records.Outcome:
+    """Make the outcome of work that the fleet could not have done."""
     return records.Outcome(status=records.INFRA, detail=detail)
 
 

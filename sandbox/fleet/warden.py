@@ -19,6 +19,7 @@ LOOKS = 4  # in a row without the folder
 
 
 def main() -> None:
+    """Wait until the parent is gone or closes standard input, and clear up behind it."""
     parent, folder = int(sys.argv[1]), sys.argv[2]
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

@@ -33,6 +33,7 @@ class Child:
         self.open_pipes(order, payload)
 
     def open_pipes(self, order, payload):
+        """Make the pipes of a program, hear its ends, and send what it is given first."""
         first, stdin = payload[: order["first"]], payload[order["first"] :]
         pipes = [os.pipe2(os.O_CLOEXEC) for _ in range(5)]
         (in_r, in_w), (out_r, out_w), (err_r, err_w), (ask_r, ask_w), (say_r, say_w) = pipes
@@ -68,6 +69,7 @@ class Child:
             os.close(fd)
 
     def write_more(self, fd, keep):
+        """Send on what a pipe had no room for; `keep` leaves it open at the end."""
         raw = self.pending[fd]
         try:
             raw = raw[os.write(fd, raw[: 1 << 20]) :]
@@ -93,6 +95,7 @@ class Child:
         self.write(self.ask, payload, keep=True)
 
     def start_clock(self):
+        """Begin to measure a batch, with its deadline on the wall clock."""
         watch = self.dispatcher.watch
         watch.charge(self)
         self.spent_before, self.box_before = self.spent, watch.box_seconds
@@ -102,12 +105,14 @@ class Child:
             self.deadline = self.started + wall
 
     def read_text(self, fd, buffer):
+        """Take in output, up to the limit and one byte more."""
         chunk = self.read(fd)
         room = self.limits["output_bytes"] + 1 - len(buffer)
         if chunk and room > 0:
             buffer += chunk[:room]
 
     def read_answers(self, fd):
+        """Take in answers; the first byte says that the program is confined."""
         chunk = self.read(fd)
         if chunk and not self.confined:
             self.confined, chunk = True, chunk[1:]
@@ -120,6 +125,7 @@ class Child:
             self.partial = tail if b"\n" in chunk else self.partial + tail
 
     def read(self, fd):
+        """Read a pipe: its bytes, none at its end, None where nothing is there yet."""
         if fd not in self.dispatcher.owners:
             return b""
         try:
@@ -132,11 +138,13 @@ class Child:
         return chunk
 
     def overflowed(self):
+        """Say whether output or answers are over their limits."""
         limit = self.limits["output_bytes"]
         text, answers = len(self.out) + len(self.err), len(self.answers)
         return text > limit or self.partial > limit or answers > BATCH_BYTES
 
     def complete(self):
+        """Say whether every answer of the batch is there."""
         return self.lines_wanted > 0 and self.line_count >= self.lines_wanted
 
     def drain(self):
@@ -158,6 +166,7 @@ class Child:
             self.answers += raw[4 : 4 + int.from_bytes(raw[:4], "little")]
 
     def close(self):
+        """Close what is still open."""
         for fd in list(self.readers):
             self.dispatcher.disown(fd)
         for fd in list(self.pending):
@@ -176,6 +185,7 @@ class Child:
         return self.take("batch")
 
     def take_end(self):
+        """Give the last report: how the program ended and what it said since the last."""
         self.dispatcher.watch.charge(self, self.ended.get("cpu", 0.0))
         head, parts = self.take("end")
         head.update(reason=self.reason, confined=self.confined)
@@ -184,6 +194,7 @@ class Child:
         return head, parts
 
     def take(self, event):
+        """Give what the program said since the last report, and begin anew."""
         limit = self.limits["output_bytes"]
         lines = bytes(self.answers)
         out = bytes(self.out[:limit])

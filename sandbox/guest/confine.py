@@ -108,6 +108,7 @@ def fresh_mounts(uid, on_linux=False):
 
 
 def mount(source, target, kind, flags, options):
+    """Mount, or raise the OSError of it."""
     if LIBC.mount(source, target, kind, flags, options) != 0:
         error = ctypes.get_errno()
         raise OSError(error, f"mount {kind.decode()} on {target.decode()}: {os.strerror(error)}")
@@ -153,6 +154,7 @@ def set_limits(limits, own_user, limits_life):
 
 
 def limit(which, soft, hard=None):
+    """Set a resource limit, as far as the hard limit allows."""
     _, ceiling = resource.getrlimit(which)
     values = (soft, soft if hard is None else hard)
     if ceiling != resource.RLIM_INFINITY:
@@ -161,6 +163,7 @@ def limit(which, soft, hard=None):
 
 
 def drop_privileges(uid):
+    """Become a user without rights, to whom its own /proc files still belong."""
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)

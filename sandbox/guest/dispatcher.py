@@ -50,6 +50,7 @@ class Dispatcher:
         self.watch = watch.Watch(tier)
 
     def run(self):
+        """Serve orders, templates and programs until the host closes the pipe."""
         self.register(0, select.EPOLLIN)
         self.template("0")
         while True:
@@ -65,6 +66,7 @@ class Dispatcher:
             self.check_clocks()
 
     def wait_seconds(self):
+        """Say how long to wait for news before the clocks are looked at."""
         deadlines = [c.deadline for c in self.children.values() if c.deadline]
         until = min(deadlines, default=time.monotonic() + 2.0) - time.monotonic()
         return max(0.0, min(until, SWEEP_SECONDS if deadlines else 2.0))
@@ -72,6 +74,7 @@ class Dispatcher:
     # -- the host -------------------------------------------------------------------------------
 
     def read_orders(self):
+        """Read what the host sends and obey every whole order."""
         chunk = os.read(0, READ_BYTES)
         if not chunk:
             self.leave()
@@ -86,6 +89,7 @@ class Dispatcher:
             self.obey(order, payload)
 
     def leave(self):
+        """End with the host: templates end as their sockets close."""
         for link in self.templates.values():
             link.close()
         if self.tier != "gvisor":
@@ -93,6 +97,7 @@ class Dispatcher:
         os._exit(0)
 
     def obey(self, order, payload):
+        """Do one order: spawn, ping, batch or close."""
         do, number = order["do"], order.get("id")
         if do == "spawn":
             self.spawn(order, payload)
@@ -107,6 +112,7 @@ class Dispatcher:
                 self.kill(child, "closed")
 
     def report(self, head, *parts):
+        """Send the host a frame: a head as JSON, and bytes."""
         raw = json.dumps(head).encode()
         size = sum(len(part) for part in parts)
         frame = b"".join((HEAD.pack(len(raw), size), raw, *parts))
@@ -127,6 +133,7 @@ class Dispatcher:
         return self.templates[kind]
 
     def hear(self, fd):
+        """Take in one message of a template."""
         kind = self.kinds[fd]
         raw = self.templates[kind].recv(65536)
         if not raw:
@@ -151,10 +158,12 @@ class Dispatcher:
             self.settle(child)
 
     def tell(self, child, message, descriptors=()):
+        """Send a program's template a message, with descriptors."""
         raw = json.dumps(message).encode()
         socket.send_fds(self.templates[child.kind], [raw], descriptors)
 
     def kill(self, child, reason):
+        """End a program for a reason; the first one stands."""
         if child.reason is None:
             child.reason = reason
             child.deadline = None
@@ -164,6 +173,7 @@ class Dispatcher:
     # -- the programs ---------------------------------------------------------------------------
 
     def spawn(self, order, payload):
+        """Start a program from its template."""
         child = Child(order, payload, self)
         child.uid = self.next_uid
         self.next_uid += 1
@@ -176,16 +186,19 @@ class Dispatcher:
             os.close(fd)
 
     def own(self, fd, child, handler, events):
+        """Call a handler when a descriptor of a program has news."""
         os.set_blocking(fd, False)
         self.owners[fd] = (child, handler)
         self.register(fd, events)
 
     def disown(self, fd):
+        """Close a descriptor, if it is still owned."""
         if self.owners.pop(fd, None):
             self.poll.unregister(fd)
             os.close(fd)
 
     def register(self, fd, events):
+        """Listen to a descriptor."""
         self.poll.register(fd, events)
 
     def settle(self, child):
@@ -207,6 +220,7 @@ class Dispatcher:
                 self.report(head, *parts)
 
     def finish(self, child):
+        """Report the end of a program and forget it."""
         child.drain()
         if child.reason is None and child.overflowed():
             child.reason = "output_limit"
@@ -216,6 +230,7 @@ class Dispatcher:
         self.report(head, *parts)
 
     def check_clocks(self):
+        """End programs that are over their time or their share of memory and processor."""
         now = time.monotonic()
         for child in list(self.children.values()):
             if child.deadline and now >= child.deadline:
@@ -225,6 +240,7 @@ class Dispatcher:
 
 
 def start_template(link, tier, kind, options):
+    """Start a template process that is led over a socket, with a plain environment."""
     here = os.path.dirname(os.path.abspath(__file__))
     command = [sys.executable, "-s", "-S", "-P", "-B", "-X", "utf8"]
     command += [os.path.join(here, "template.py"), tier, *options]
@@ -248,6 +264,7 @@ def start_template(link, tier, kind, options):
 
 
 def main():
+    """Serve with the tier and options of the command line."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the host's to handle
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     tier, *options = sys.argv[1:]

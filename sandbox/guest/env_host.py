@@ -35,6 +35,7 @@ class Answers:
         self.used = 0
 
     def add(self, raw):
+        """Keep one line; those kept go out first where there is no room."""
         if self.used + len(raw) > self.room:
             self.send()
         if len(raw) > self.room:
@@ -44,14 +45,17 @@ class Answers:
         self.keep(self.used + len(raw))
 
     def send(self):
+        """Send what is kept."""
         self.write(self.memory[4 : 4 + self.used])
         self.keep(0)
 
     def keep(self, used):
+        """Note how many bytes are kept."""
         self.used = used
         self.memory[:4] = used.to_bytes(4, "little")
 
     def write(self, raw):
+        """Write bytes to the dispatcher, all of them."""
         while raw:
             raw = raw[program.WRITE(program.REPLIES, raw) :]
 
@@ -105,6 +109,7 @@ def shift_clocks(shift):
 
 
 def shift_time_module(shift):
+    """Move the clocks of `time` by some seconds."""
     nanos = int(shift * 1e9)
     for name in ("time", "monotonic", "perf_counter"):
         setattr(time, name, later(getattr(time, name), shift))
@@ -119,10 +124,12 @@ def shift_time_module(shift):
 
 
 def later(clock, shift):
+    """Give a clock that is ahead of another."""
     return lambda: clock() + shift
 
 
 def shift_datetime_module(shift):
+    """Move `now`, `utcnow` and `today` of `datetime` by some seconds."""
     import datetime
 
     real, real_date = datetime.datetime, datetime.date

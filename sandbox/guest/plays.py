@@ -37,14 +37,17 @@ class Helpers(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self.codes = {}
 
     def find_spec(self, name, path=None, target=None):
+        """Find a helper module by its name."""
         if name in self.sources:
             return importlib.machinery.ModuleSpec(name, self, origin=f"{name}.py")
         return None
 
     def create_module(self, spec):
+        """Leave the making of the module to Python."""
         return None
 
     def exec_module(self, module):
+        """Execute a helper's text in a module, compiled once for all plays."""
         name = module.__name__
         if name not in self.codes:
             self.codes[name] = compiled(self.sources[name], f"{name}.py")
@@ -108,6 +111,7 @@ class Stage:
         self.current = play
 
     def drop(self, number):
+        """Forget a play and what is its own."""
         play = self.plays.pop(number, None)
         if play is not None:
             play.env, play.modules = None, {}
@@ -136,6 +140,7 @@ class Stage:
         return {"class_name": found.__name__, "max_turns": whole(play.env)}
 
     def reset(self, play, request):
+        """Reset: the observation, and what breaks the contract."""
         result = play.env.reset(seed=request["seed"])
         if type(result) is str:
             observation, fault = result, ""
@@ -153,6 +158,7 @@ class Stage:
         return {"observation": plain(observation), "contract": fault}
 
     def step(self, play, request):
+        """Step: the five values as far as they are sound, and what breaks the contract."""
         action = request["action"]
         action = "" if action is None else action if type(action) is str else str(action)
         result = play.env.step(action[:ACTION_CHARACTERS])
@@ -171,16 +177,20 @@ class Stage:
         )
 
     def solution(self, play, request):
+        """Ask for the program's own solution."""
         return said(play.env, "solution")
 
     def hint(self, play, request):
+        """Ask for the program's hint."""
         return said(play.env, "hint")
 
     def tools(self, play, request):
+        """Ask for the list of tools, None where the program has none."""
         listing = getattr(play.env, "get_tools", None)
         return {"tools": listing() if callable(listing) else None}
 
     def execute_tool(self, play, request):
+        """Call a tool beside the turns: its output and return code."""
         result = play.env.execute_tool(request["name"], request["arguments"])
         if not isinstance(result, dict):
             raise TypeError(f"execute_tool() gave {kind(result)}, not a dict")
@@ -189,6 +199,7 @@ class Stage:
         return {"output": plain(str(result.get("output", ""))), "returncode": code}
 
     def criteria(self, play, request):
+        """Evaluate the success criteria, None where the program has none."""
         tests = getattr(play.env, "_message_criteria", None)
         if not isinstance(tests, (list, tuple)):
             return {"criteria": None}
@@ -196,6 +207,7 @@ class Stage:
 
 
 def compiled(source, file):
+    """Compile a text, and let tracebacks show its lines."""
     linecache.cache[file] = (len(source), None, source.splitlines(True), file)
     return compile(source, file, "exec", dont_inherit=True)
 
@@ -233,6 +245,7 @@ def whole(env):
 
 
 def said(env, name):
+    """Call an optional method that gives text."""
     method = getattr(env, name, None)
     if not callable(method):
         return {"present": False, name: None}
@@ -241,6 +254,7 @@ def said(env, name):
 
 
 def holds(test, state):
+    """Evaluate one criterion: true, false, or the error as text."""
     try:
         return bool(test(state))
     except Exception as error:
@@ -277,6 +291,7 @@ def finite(reward):
 
 
 def stepped(observation, reward, terminated, truncated, fault):
+    """Put together the answer to a step."""
     return {
         "observation": observation,
         "reward": reward,
@@ -287,8 +302,10 @@ def stepped(observation, reward, terminated, truncated, fault):
 
 
 def plain(text):
+    """Give a text as a plain string, and nothing for what is none."""
     return str.__str__(text) if isinstance(text, str) else ""
 
 
 def kind(value):
+    """Name the type of a value."""
     return type(value).__name__

@@ -24,6 +24,7 @@ DETAIL_CHARACTERS = 2000
 
 
 def refuse(value):
+    """Refuse a value that JSON does not have."""
     raise TYPE_ERROR(f"{type(value).__name__} is not JSON")
 
 
@@ -96,6 +97,7 @@ def finish():
 
 
 def exit_code(leaving):
+    """Give the exit code of a SystemExit, as Python would."""
     code = leaving.code
     if code is None:
         return 0
@@ -143,6 +145,7 @@ def call_main():
 
 
 def flush():
+    """Flush what the program printed."""
     try:
         sys.stdout.flush()
         sys.stderr.flush()

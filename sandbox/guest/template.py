@@ -46,6 +46,7 @@ class Template:
         self.base_bytes, self.resident_bytes = own_bytes()
 
     def run(self):
+        """Serve the dispatcher and collect programs that have ended."""
         wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
@@ -62,9 +63,11 @@ class Template:
                 self.obey()
 
     def tell(self, message):
+        """Send the dispatcher a message."""
         self.control.send(json.dumps(message).encode())
 
     def obey(self):
+        """Do one order: spawn or kill."""
         raw, descriptors, _, _ = socket.recv_fds(self.control, 65536, 8)
         if not raw:  # the dispatcher is gone
             self.kill_all()
@@ -76,6 +79,7 @@ class Template:
             self.kill(message["id"])
 
     def spawn(self, message, descriptors):
+        """Fork a program, isolated where the tier does it here."""
         folder = None if self.isolated else tempfile.mkdtemp(dir=self.scratch)
         try:
             pid = confine.clone_isolated() if self.isolated else os.fork()
@@ -129,11 +133,13 @@ class Template:
         os._exit(0)
 
     def kill(self, number):
+        """Kill the program of a number."""
         for pid, known in self.pids.items():
             if known == number:
                 self.kill_pid(pid)
 
     def kill_pid(self, pid):
+        """Kill a process, with its group where it has one of its own."""
         try:
             if not self.isolated:
                 os.killpg(pid, signal.SIGKILL)
@@ -142,11 +148,13 @@ class Template:
             pass
 
     def kill_all(self):
+        """Kill every program."""
         for pid in list(self.pids):
             self.kill_pid(pid)
             self.forget(pid)
 
     def reap(self):
+        """Collect every program that has ended, and tell how."""
         while True:
             try:
                 pid, status, usage = os.wait4(-1, os.WNOHANG)
@@ -168,6 +176,7 @@ class Template:
                 )
 
     def forget(self, pid):
+        """Forget an ended program, with what it left running and its folder."""
         del self.pids[pid]
         folder = self.folders.pop(pid)
         if folder:
@@ -217,12 +226,14 @@ def own_bytes():
 
 
 def clean_environment():
+    """Take away every environment variable but a few."""
     for name in list(os.environ):
         if name not in KEPT_NAMES:
             del os.environ[name]
 
 
 def main():
+    """Load what is to be loaded beforehand, then serve."""
     tier, *options = sys.argv[1:]
     warm.load(options)
     template = Template(tier, options)

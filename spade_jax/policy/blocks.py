@@ -31,19 +31,23 @@ class Block(nnx.Module):
             self.mlp_post_norm = RMSNorm(config, config.width)
 
     def project(self, hidden_BTD):
+        """Give queries_BTHC, keys_BTKC and values_BTKC of the normalised stream, not yet turned."""
         return self.attention.project(self.attention_norm(hidden_BTD))
 
     def attended(self, hidden_BTD, attended_BTHC):
+        """Add what attention gave to the residual stream."""
         change_BTD = self.attention.output(attended_BTHC)
         return hidden_BTD + (
             self.attention_post_norm(change_BTD) if self.post_norms else change_BTD
         )
 
     def fed(self, hidden_BTD):
+        """Add what the feed-forward part makes of the residual stream."""
         change_BTD = self.mlp(self.mlp_norm(hidden_BTD))
         return hidden_BTD + (self.mlp_post_norm(change_BTD) if self.post_norms else change_BTD)
 
     def loads(self, hidden_BTD, counted_BT):
+        """Give load_X of this layer's experts, see `moe.loads`."""
         return self.mlp.loads(self.mlp_norm(hidden_BTD), counted_BT)
 
 
@@ -80,6 +84,7 @@ class Attention(nnx.Module):
             self.k_norm = RMSNorm(config, channels)
 
     def project(self, x_BTD):
+        """Give queries_BTHC, keys_BTKC and values_BTKC in the dtype of x_BTD, not yet turned."""
         dtype = x_BTD.dtype
         q_BTHC = matmul.einsum("BTD,DHC->BTHC", x_BTD, self.q_DHC[...])
         k_BTKC = matmul.einsum("BTD,DKC->BTKC", x_BTD, self.k_DKC[...])
@@ -94,6 +99,7 @@ class Attention(nnx.Module):
         return (q_BTHC if gain == 1.0 else q_BTHC * jnp.asarray(gain, dtype)), k_BTKC, v_BTKC
 
     def output(self, attended_BTHC):
+        """Bring what the heads attended to back to the width."""
         return matmul.einsum("BTHC,HCD->BTD", attended_BTHC, self.o_HCD[...])
 
 
@@ -133,6 +139,7 @@ class Experts(nnx.Module):
         return moe.mix(self.config, x_ND, experts_NK, weights_NK, matrices).reshape(x_BTD.shape)
 
     def loads(self, x_BTD, counted_BT):
+        """Give load_X over the tokens that counted_BT marks, see `moe.loads`."""
         x_ND = x_BTD.reshape(-1, x_BTD.shape[-1])
         experts_NK, _ = moe.route(self.config, self.router_DX[...], x_ND)
         return moe.loads(self.config, experts_NK, counted_BT.reshape(-1))

@@ -29,10 +29,12 @@ class Cache:
 
     @property
     def rows(self) -> int:
+        """Count the rows, N."""
         return self.keys_L[0].shape[0]
 
     @property
     def places(self) -> int:
+        """Count the places of a row, W."""
         return self.keys_L[0].shape[-1]
 
 

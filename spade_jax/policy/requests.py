@@ -63,6 +63,7 @@ class Request:
 
     @property
     def done(self) -> bool:
+        """Say whether nothing is left to sample."""
         return self.stopped or len(self.ids) >= self.limit
 
     @property
@@ -85,6 +86,7 @@ class Request:
             self._cut(text_of)
 
     def reply(self) -> records.Reply:
+        """Give what was sampled so far as a reply."""
         return records.Reply(ids=tuple(self.ids), logps=tuple(self.logps), stopped=self.stopped)
 
     def _cut(self, text_of) -> None:

@@ -18,10 +18,12 @@ class Table:
 
     @property
     def rows(self) -> int:
+        """Count the rows, N."""
         return self._tokens_NW.shape[0]
 
     @property
     def places(self) -> int:
+        """Count the places of a row, W."""
         return self._tokens_NW.shape[1]
 
     def grow(self, rows: int, places: int) -> None:

@@ -68,6 +68,7 @@ class Apis:
         return str(result)
 
     def state(self):
+        """Give every public attribute of every API."""
         return {
             (name, key): value
             for name, thing in self.objects.items()
@@ -91,9 +92,12 @@ def read_calls(reply):
 
 
 class BfclEnv:
+    """One task: the user's turns, the policy's calls, and the reference's beside them."""
+
     max_turns = STEPS_PER_TURN * len(ENTRY["question"])
 
     def reset(self, seed=None):
+        """Begin with fresh APIs on both sides; the task does not depend on the seed."""
         classes = load_modules()
         self.mine, self.reference = Apis(classes), Apis(classes)
         self.known = {tool["function"]["name"] for tool in TOOLS}
@@ -101,9 +105,11 @@ class BfclEnv:
         return self._user(), {}
 
     def get_tools(self):
+        """List the functions that may be called."""
         return TOOLS
 
     def step(self, action):
+        """Run the calls of a reply; a reply without calls ends the user's turn and is judged."""
         calls = read_calls(action)
         if calls and self.steps < STEPS_PER_TURN:
             self.steps += 1

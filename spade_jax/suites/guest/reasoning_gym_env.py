@@ -24,9 +24,12 @@ def options(seed):
 
 
 class ReasoningGymEnv:
+    """One question of a data set for each seed."""
+
     max_turns = TURNS
 
     def reset(self, seed=None):
+        """Ask the question of a seed."""
         self.questions = reasoning_gym.create_dataset(NAME, **options(seed))
         self.entry = self.questions[0]
         self.turns = 0
@@ -35,6 +38,7 @@ class ReasoningGymEnv:
         return self.entry["question"] + ASK, {}
 
     def step(self, action):
+        """Score an answer; the last try keeps its score, whatever it is."""
         said = action.strip()
         if said.startswith("\\boxed{") and said.endswith("}"):
             said = said[7:-1]

@@ -22,6 +22,12 @@ TRIES = 20  # problems that the package may fail to make in a row
 
 
 def load(module, name):
+    """Import a class of the package without the package's own start.
+
+    Args:
+      module: "Gym.<part>.<rest>"; the part becomes a package whose `__init__` does not run.
+      name: of the class.
+    """
     torch = types.ModuleType("torch")
     torch.manual_seed = lambda seed: None
     torch.cuda = types.SimpleNamespace(manual_seed_all=lambda seed: None)
@@ -34,6 +40,8 @@ def load(module, name):
 
 
 class RlveEnv:
+    """One problem for each seed, at a level of the package's parameter controller."""
+
     max_turns = TURNS
 
     def __init__(self):
@@ -44,6 +52,7 @@ class RlveEnv:
         self.problem = load(MODULE, CLASS)()
 
     def reset(self, seed=None):
+        """Make the problem of a seed; a RuntimeError where the package makes none."""
         rng = random.Random(seed)
         for _ in range(TRIES):
             chosen = rng.choice(self.parameters)
@@ -55,6 +64,7 @@ class RlveEnv:
         raise RuntimeError(f"{CLASS} made no problem in {TRIES} tries")
 
     def step(self, action):
+        """Ask the package's verifier about an answer."""
         said = action.strip()
         if said.startswith("\\boxed{") and said.endswith("}"):
             said = said[7:-1]
@@ -66,6 +76,7 @@ class RlveEnv:
         return "That is not right. Try again." + ASK, 0.0, False, False, {}
 
     def told(self):
+        """Tell the reference answer, as `solution` does where there is one."""
         return "\\boxed{" + self.answer + "}"
 
     def right_answer(self):
