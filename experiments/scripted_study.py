@@ -70,11 +70,11 @@ def run_config(iterations: int = 200, **changes: Any) -> settings.RunConfig:
     return settings.RunConfig(**(fields | changes))
 
 
-def start(config: settings.RunConfig, designer: Callable, agent: Callable):
-    """Build a scripted world and the progress of a run in it."""
+def start(config: settings.RunConfig, designer: Callable, agent: Callable, kind: Any = None):
+    """Build a scripted world, of another kind where one is given, and a run's progress in it."""
     words = tokenizer.Tokenizer.load(config.policy.tokenizer)
     model = machine.fit_vocabulary(MODEL, words)
-    world = World(config, words, model, designer, agent)
+    world = (kind or World)(config, words, model, designer, agent)
     return loop.start(config, world, transformer.init(model, jax.random.key(0))), world
 
 

@@ -127,6 +127,7 @@ METRICS = {
     "count/trained_drafts": "of those, the designer's",
     "count/refused": "sequences of refused drafts that were trained on",
     "count/waiting": "sequences of drafts that wait for their credit",
+    "count/review_no_room": "environments that were not reviewed: program and play fill the row",
     "count/review_replies": "reviews asked of the policy; seconds: time/review",
     "count/masked_*": "sequences generated and not trained, by reason",
     "count/tokens": "tokens trained on",

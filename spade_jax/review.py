@@ -37,8 +37,9 @@ class ReviewConfig:
 class Reviews:
     """What reviewing took in one iteration."""
 
-    asked: int = 0
+    asked: int = 0  # replies of the policy
     unsound: int = 0
+    no_room: int = 0  # program and play filled the row, so that nobody was asked
 
 
 def judge(
@@ -48,8 +49,8 @@ def judge(
     generate: Callable[[list, list], list[records.Reply]],
     text_of: Callable[[records.Reply], str],
     seeds_E: Sequence[int],
-) -> list[bool]:
-    """Ask about each environment; True where the policy holds it for unsound.
+) -> list[bool | None]:
+    """Ask about each environment; True where the policy holds it for unsound, None without room.
 
     Args:
       episodes: one play of each environment.
@@ -61,7 +62,9 @@ def judge(
         return []
     pairs = zip(environments, episodes, strict=True)
     replies = generate([prompt_of(e, shown(played)) for e, played in pairs], list(seeds_E))
-    return [programs.boxed_verdict(text_of(reply)) == "no" for reply in replies]
+    return [
+        programs.boxed_verdict(text_of(reply)) == "no" if reply.ids else None for reply in replies
+    ]
 
 
 def shown(episode: records.Episode) -> str:

@@ -25,6 +25,8 @@ def apply(
 ) -> review.Reviews:
     """Review each draft that waits for credit once, at the first plain play that came to an end.
 
+    One whose program and play leave no room for a reply is counted, and tried again when it plays.
+
     Args:
       table: what was played, by row.
       slots: of the rows in the pool.
@@ -55,7 +57,10 @@ def apply(
             ).tolist(),
         )
     for row, bad in zip(plays, unsound, strict=True):
+        if bad is None:
+            continue
         i = owed[slots[row]]
         charged = waiting[i].penalty + config.review.penalty * bad
         waiting[i] = dataclasses.replace(waiting[i], reviewed=True, penalty=charged)
-    return review.Reviews(asked=len(plays), unsound=sum(unsound))
+    no_room = unsound.count(None)
+    return review.Reviews(asked=len(plays) - no_room, unsound=unsound.count(True), no_room=no_room)

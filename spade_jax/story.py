@@ -305,6 +305,8 @@ def _counts(told: Told) -> records.Metrics:
     if told.reviews.asked:
         named["env/reviewed_unsound"] = told.reviews.unsound / told.reviews.asked
         named["count/review_replies"] = told.reviews.asked
+    if told.reviews.no_room:
+        named["count/review_no_room"] = told.reviews.no_room
     named |= {f"count/masked_{reason}": n for reason, n in told.masked.items()}
     for reason, n in told.played.hint_refusals.items():
         named[f"count/hint_refused_{metric_files.slug(reason)}"] = n

@@ -49,6 +49,27 @@ def test_only_a_boxed_no_is_a_no(reply, unsound):
     assert found == [unsound]
 
 
+def test_a_program_that_leaves_no_room_is_not_reviewed_and_counted():
+    silent = records.Reply(ids=(), logps=(), stopped=False)
+
+    class Crowded(scripted_study.World):
+        """A world whose rows are full once a program and a play stand in them."""
+
+        def generate_together(self, params, role, temperature, max_tokens):
+            if role == records.AGENT:
+                return lambda prompts, seeds: [silent] * len(prompts)
+            return super().generate_together(params, role, temperature, max_tokens)
+
+    player, progress, iterate = begun(0.5, world=Crowded)
+    first = iterate()
+    assert (first["count/review_no_room"], "count/review_replies" in first) == (12, False)
+    assert not any(w.reviewed or w.penalty for w in progress.pool.waiting)
+    found = review.judge(
+        [fakes.environment()], [episode()], lambda *_: (1,), lambda *_: [silent], fakes.text_of, [0]
+    )
+    assert found == [None]
+
+
 def test_nobody_is_asked_about_nothing():
     assert review.judge([], [], None, None, None, []) == []
 
@@ -90,7 +111,7 @@ class Player:
         return "\\boxed{no}" if 'kind = "trivial"' in text else "\\boxed{yes}"
 
 
-def begun(penalty, **changes):
+def begun(penalty, world=scripted_study.World, **changes):
     """Two iterations of a generation of twelve, whose credit is due in the second."""
     asked = design.DesignConfig(
         drafts=12, every=2, max_tokens=96, novelty_weight=0.0, leak_weight=0.0
@@ -99,8 +120,8 @@ def begun(penalty, **changes):
         LONG, design=asked, review=review.ReviewConfig(penalty=penalty, max_tokens=64), **changes
     )
     player = Player()
-    progress, world = scripted_study.start(config, mixed, player)
-    return player, progress, lambda: loop.iterate(progress, world, config).metrics
+    progress, bound = scripted_study.start(config, mixed, player, world)
+    return player, progress, lambda: loop.iterate(progress, bound, config).metrics
 
 
 def test_a_draft_is_reviewed_once_and_a_no_is_charged_when_its_credit_is_due():
