@@ -3,6 +3,7 @@
 known, held_out                new instances of the seed environments, by their split
 environments:DIR               any directory of environment programs
 humaneval[:FILE]  mbpp:FILE    programs, run against tests in the sandbox
+livecodebench:FILE             the same, JSON lines of its code_generation_lite
 aime:FILE  gpqa:FILE           questions with one short answer
 reasoning_gym:FILE             JSON, data set -> configuration, of the installed package
 gem:ID,ID                      environments of the installed package
@@ -17,11 +18,16 @@ import pkgutil
 from collections.abc import Sequence
 
 from spade_jax import settings
-from spade_jax.suites import bfcl, code, environments, libraries, questions, suite
+from spade_jax.suites import bfcl, code, environments, libraries, livecode, questions, suite
 
 SPLITS = {"known": "train", "held_out": "held_out"}
 PACKAGED = ("reasoning_gym", "gem")  # suites whose programs import a library of their name
-NAMES = (*SPLITS, "environments", "humaneval", "mbpp", "aime", "gpqa", *PACKAGED, "bfcl")
+NAMES = (
+    *SPLITS,
+    *("environments", "humaneval", "mbpp", "livecodebench", "aime", "gpqa"),
+    *PACKAGED,
+    "bfcl",
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,7 +83,8 @@ def _one(name: str, config: settings.RunConfig, sizes: Sizes) -> suite.Suite:
         return environments.gem(rest.split(","), sizes.instances or held, turns)
     if kind == "bfcl" and rest:
         return bfcl.multi_turn(rest)
-    files = {"mbpp": code.mbpp, "aime": questions.aime, "gpqa": questions.gpqa}
+    files = {"mbpp": code.mbpp, "livecodebench": livecode.livecodebench}
+    files |= {"aime": questions.aime, "gpqa": questions.gpqa}
     if kind in files and rest:
         return files[kind](rest, sizes.samples, sizes.k)
     if rest.isidentifier():

@@ -253,6 +253,10 @@ class ProgramCrew:
         """Start a process; see `sandbox.crew.Crew.open`."""
         return self._crew.open(source, **options)
 
+    def start_run(self, *arguments: Any) -> Any:
+        """Start a program with its stdin; see `sandbox.crew.Crew.start_run`."""
+        return self._crew.start_run(*arguments)
+
     def start_call(self, *arguments: Any) -> Any:
         """Start calls of one function in a process; see `sandbox.crew.Crew.start_call`."""
         return self._crew.start_call(*arguments)

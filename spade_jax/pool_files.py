@@ -37,7 +37,7 @@ family: {family}
 skill: {skill}
 setting: {setting}
 kind: {kind}
-split: train
+split: train{knobs}
 """
 
 '''
@@ -53,6 +53,7 @@ class Entry:
     skill: str
     difficulty: str = "medium"
     max_turns: int | None = None  # None leaves the limit to who plays it
+    knobs: str = ""  # of the source, as the header of a seed file writes them
     hint: str | None = None  # written by a policy
     statistics: Mapping[str, float | None] = dataclasses.field(default_factory=dict)
     origin: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -148,7 +149,11 @@ def _write_one(folder: pathlib.Path, entry: Entry) -> dict[str, Any]:
     name = f"{FOLDER}/{entry.family}.py"
     kind = "single_turn" if entry.max_turns == 1 else "multi_turn"
     header = _HEADER.format(
-        family=entry.family, skill=entry.skill, setting=entry.setting, kind=kind
+        family=entry.family,
+        skill=entry.skill,
+        setting=entry.setting,
+        kind=kind,
+        knobs=entry.knobs and f"\nknobs: {entry.knobs}",
     )
     content = (header + entry.source.strip("\n") + "\n").encode()
     (folder / name).write_bytes(content)

@@ -7,7 +7,7 @@ import pytest
 
 from launch import check_env, wrap_library
 from sandbox import crew, records
-from spade_jax import crews, lent, library, pool_files, validate
+from spade_jax import crews, lent, library, pool_files, validate, window
 from spade_jax.suites import environments, libraries
 
 LIBRARY = """
@@ -217,6 +217,61 @@ def test_a_question_without_an_answer_is_judged_without_one(installed, tmp_path)
         (verdict,) = check_env.check([path], "games", boxes, config)
     assert verdict.environment is not None, verdict
     assert verdict.checks["unwinnable"] == validate.NOT_APPLICABLE
+
+
+RLVE = {
+    "environments/sums.py": """
+class Sums:
+    def generator(self, seed, parameter):
+        self.parameter = {"reference_answer": parameter["n"]}
+        return True
+
+    def prompt_generator(self):
+        return f"Say {self.parameter['reference_answer']}."
+
+    def verifier(self, said):
+        return {"accuracy": int(said == f"<answer>{self.parameter['reference_answer']}</answer>")}
+""",
+    "parameter_controllers/sums.py": """
+class SumsController:
+    n = 100
+
+    def update(self):
+        self.n += 1
+
+    def get_parameter_list(self):
+        return [{"n": self.n}]
+""",
+    "__init__.py": "",
+}
+
+
+# Level 2 of the file and level 3 of the window make five steps of the controller. The window's
+# highest level is 20, that of the knob too.
+def test_the_levels_of_rlve_follow_a_window(tmp_path, monkeypatch):
+    site = tmp_path / "site"
+    for name, text in RLVE.items():
+        (site / "Gym" / name).parent.mkdir(parents=True, exist_ok=True)
+        (site / "Gym" / name).write_text(text)
+    folder = site / "rlve_gym-9.9.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text(METADATA.format("rlve-gym", "9.9", ""))
+    (folder / "top_level.txt").write_text("Gym\n")
+    monkeypatch.syspath_prepend(str(site))
+    told = ["Gym.environments.sums", "Sums", "Gym.parameter_controllers.sums", "SumsController"]
+    made = libraries._entry("rlve", "Sums_level_2", "", [*told, 2], 1)
+    pool_files.write(tmp_path / "pool", [made], {"kind": "library"})
+    (seed,) = library.load(tmp_path / "pool", ("games",), ("train",))
+    plain = library.environment(seed, uid=-1, max_turns=1)
+    shown = []
+    with crew.Crew(lent.lending(crew.CrewConfig(tier=TIER, boxes=1), ("rlve-gym",))) as boxes:
+        for one in (plain, window.at_level(seed, plain, 3, 20)):
+            load = {"op": "load", "seed": 5, "max_turns": 1, "pacing": "respect"}
+            asked = [load, {"op": "reset", "seed": 5}, {"op": "solution"}]
+            with boxes.open(one.source) as session:
+                found = session.step([{"play": 0, **request} for request in asked])
+            shown.append((found[1].value["observation"][:8], found[2].value["solution"]))
+    assert shown == [("Say 102.", "\\boxed{102}"), ("Say 105.", "\\boxed{105}")]
 
 
 def test_configurations_are_read_in_both_forms(tmp_path):

@@ -43,6 +43,7 @@ class Library:
     listing: str  # function of library_lists.py
     levels: tuple[int, ...]  # where none are named
     imports: tuple[str, ...] = ()  # beside the packages: modules that no draft may import
+    knobs: str = ""  # of its program, for a window of levels; see seed_files.py
 
 
 LIBRARIES = {
@@ -64,6 +65,7 @@ LIBRARIES = {
         listing="rlve_list",
         levels=(0,),
         imports=("importlib", "os", "sys"),  # loads parts of a package that is too large
+        knobs="900000 -> 900000 900010 900020",  # steps of the parameter controller, from 0
     ),
 }
 
@@ -112,5 +114,6 @@ def _entry(library: str, name: str, category: str, arguments: list, turns: int) 
         source=program(library, arguments, turns),
         setting="games",
         skill=_SKILLS.get(category, "Mathematical Reasoning"),
+        knobs=LIBRARIES[library].knobs,
         origin={"library": library, "name": name, "category": category},
     )

@@ -16,6 +16,7 @@ import types
 import Gym
 
 MODULE, CLASS, CONTROLLER_MODULE, CONTROLLER, LEVEL, TURNS = json.loads(__DATA__)  # noqa: F821
+LEVEL += 900000 - 900_000  # a window of levels turns the first number up; see libraries.py
 NUMBER = __NUMBER__  # noqa: F821  tells it from the library's others, alike but for data
 ASK = "\n\nPut your final answer within \\boxed{}."
 TRIES = 20  # problems that the package may fail to make in a row
