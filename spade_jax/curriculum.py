@@ -88,7 +88,7 @@ class CurriculumState:
 def init(slots: int, config: CurriculumConfig) -> CurriculumState:
     """Start with an empty pool."""
     flat = {f.name: f.name.rsplit("_", 1)[1] for f in dataclasses.fields(CurriculumState)}
-    shapes = {"P": (slots,), "PO": (slots, config.ages), "Z": (len(records.SKILLS),)}
+    shapes = {"P": (slots,), "PO": (slots, config.ages), "Z": (records.MOST_SKILLS,)}
     kinds = {"alive_P": jnp.bool_, "skill_P": jnp.int32}
     return CurriculumState(
         **{n: jnp.zeros(shapes[a], kinds.get(n, jnp.float32)) for n, a in flat.items()}

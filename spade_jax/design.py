@@ -91,7 +91,8 @@ def plan(
 
     Args:
       generation: index of the generation, 0 for the first.
-      quota_Z: share of drafts each skill should get, sums to 1 (used with learning_progress).
+      quota_Z: share of drafts each skill should get (used with learning_progress); what stands
+        behind the setting's own skills is not read.
       win_rate_Z: the agent's current win rate per skill; NaN where unknown.
       skills: names of the Z skills of the setting.
     """
@@ -102,7 +103,7 @@ def plan(
         )
     open_Z = np.array([not config.only_skills or skill in config.only_skills for skill in skills])
     counts_Z = np.zeros(len(skills), int)
-    counts_Z[open_Z] = _skill_counts(config, generation, np.asarray(quota_Z)[open_Z])
+    counts_Z[open_Z] = _skill_counts(config, generation, np.asarray(quota_Z)[: len(skills)][open_Z])
     assignments = []
     for z, skill in enumerate(skills):
         for i in range(counts_Z[z]):

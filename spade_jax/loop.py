@@ -108,7 +108,7 @@ def start(
     Args:
       kept: where programs are kept; None keeps them in a temporary file.
     """
-    skills = len(records.SKILLS)
+    skills = records.MOST_SKILLS
     progress = Progress(
         train=learn.init(
             params, world.model, config.learn, config.curriculum, config.pool.slots, world.mesh

@@ -38,6 +38,7 @@ TOOL_SKILLS = (
     "Multi-Step Workflows",
 )
 SKILLS_OF = {"compact": SKILLS, "games": SKILLS, "tool_use": TOOL_SKILLS}  # setting -> Z skills
+MOST_SKILLS = max(map(len, SKILLS_OF.values()))  # Z of arrays; a setting may use fewer
 DIFFICULTIES = ("easy", "medium", "hard")
 
 

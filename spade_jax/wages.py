@@ -37,7 +37,7 @@ def pay(
         config,
     )
     raw_M, paid_M, penalty_M, parts_M = designer_rewards(start, after, batch, config)
-    skills = len(records.SKILLS)
+    skills = records.MOST_SKILLS
     designer_M = credit.centre_by_skill(raw_M, batch.skill_M, paid_M, skills, config.lonely)
 
     own_Q = batch.roles_Q == records.DESIGNER

@@ -37,6 +37,25 @@ def test_learning_progress_follows_the_quota():
     assert counts(config, quota_Z=quota_Z * 3) == [6, 2, 2, 0, 0, 0]
 
 
+# 9 drafts over the first and the third of six skills, whose quotas are 2 to 1.
+def test_only_skills_that_are_named_are_asked_for():
+    named = (records.SKILLS[0], records.SKILLS[2])
+    config = design.DesignConfig(drafts=9, skills="learning_progress", only_skills=named)
+    assert counts(config, quota_Z=np.array([0.2, 0.3, 0.1, 0.2, 0.1, 0.1])) == [6, 0, 3, 0, 0, 0]
+    config = design.DesignConfig(only_skills=("Juggling",))
+    with pytest.raises(ValueError, match="only_skills names .'Juggling'.; the setting has Math"):
+        counts(config)
+
+
+# Arrays are as long as the longest list of skills: a shorter one reads its own part.
+def test_a_setting_may_have_fewer_skills_than_the_arrays_hold():
+    config = design.DesignConfig(drafts=6, skills="learning_progress")
+    few = records.TOOL_SKILLS[:2]
+    wishes = design.plan(config, 0, np.array([0.2, 0.1, 0.7]), np.array([0.9, NAN, 0.1]), few)
+    asked = [(wish.skill, wish.difficulty) for wish in wishes]
+    assert asked == [(few[0], "hard")] * 4 + [(few[1], "medium")] * 2
+
+
 @pytest.mark.parametrize("drafts", [1, 7, 24, 113])
 def test_counts_add_up_for_any_quota(drafts):
     rng = np.random.default_rng(drafts)
