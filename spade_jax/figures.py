@@ -125,7 +125,7 @@ def of_credit(report: dict[str, Any], rows: int, skills: Sequence[str], due: Seq
 
     Args:
       rows: of the table that are no padding.
-      skills: names of the Z skills.
+      skills: names of the setting's skills, the first of Z.
       due: the `pool.Waiting` of the first rows M.
     """
     named: records.Metrics = {}
@@ -151,7 +151,7 @@ def of_credit(report: dict[str, Any], rows: int, skills: Sequence[str], due: Seq
             earned[waiting.draft.skill].append(report["designer_raw_M"][m])
     for skill, values in sorted(earned.items()):
         named[f"env/skill_{metrics.slug(skill)}/designer_reward"] = float(np.mean(values))
-    for skill, share in zip(skills, report["quota_Z"], strict=True):
+    for skill, share in zip(skills, report["quota_Z"][: len(skills)], strict=True):
         named[f"env/skill_{metrics.slug(skill)}/quota"] = float(share)
     for z in np.flatnonzero(~np.isnan(report["win_rate_Z"])):
         name = f"env/skill_{metrics.slug(skills[z])}"

@@ -247,6 +247,18 @@ def test_skills_tell_their_spread_and_their_running_means():
     assert "env/skill_optimization/fast" not in named  # never played
 
 
+# Arrays are as long as the longest list of skills of any setting.
+def test_a_setting_with_fewer_skills_tells_of_its_own_alone():
+    longer = {
+        "quota_Z": np.full(8, 1 / 8),
+        "win_rate_Z": np.array([0.5, 0.25] + [NAN] * 6),
+        "slow_rate_Z": np.array([0.375, 0.25] + [0.0] * 6),
+    }
+    named = story.metrics(told(report=REPORT | longer), {})
+    quotas = {name: share for name, share in named.items() if name.endswith("/quota")}
+    assert len(quotas) == 6 and set(quotas.values()) == {1 / 8}
+
+
 def test_the_best_scripted_player_is_told_over_the_drafts_it_played():
     written = told().written
     assert "env/cheat_rate" not in story.metrics(told(), {})
