@@ -60,8 +60,9 @@ def cast(
 def scripted_names(domain: domain_lib.Domain) -> tuple[str, ...]:
     """List the scripted players of a setting."""
     if domain.uses_tools:
-        return players.PLAYERS + players.COPYING + players.CALLING
-    return players.PLAYERS + players.COPYING + players.INFORMED + (players.SHORTCUT,)
+        return (*players.PLAYERS, *players.BARE, *players.COPYING, *players.CALLING)
+    informed = (*players.INFORMED, players.SHORTCUT)
+    return (*players.PLAYERS, *players.BARE, *players.COPYING, *informed)
 
 
 def scripted(
@@ -76,7 +77,7 @@ def scripted(
     turns = domain.cheat_turns if cheat_turns is None else cheat_turns
     plays = []
     for name in names:
-        for seed in seeds[:FEW] if name in ("empty", "echo") else seeds:
+        for seed in seeds[:FEW] if name in ("empty", "silent", "echo") else seeds:
             play = trial.Play(
                 player=name,
                 seed=seed,
@@ -122,6 +123,8 @@ def _chooser(name: str, domain: domain_lib.Domain, others: Cast):
         if name == players.SHORTCUT:
             own = [other for other in others.solvers if other.seed == play.seed and other.steps]
             return own[0].steps[-1].action if own else domain.wrap("")
+        if name in players.BARE:
+            return players.content(players.BARE[name], play.newest, "", play.seed, turn)
         if name in players.INFORMED:
             return domain.wrap(_informed(name, play, others.solvers, answers))
         if name in players.CALLING:

@@ -16,6 +16,11 @@ from typing import Any
 import numpy as np
 
 PLAYERS = ("empty", "constant", "echo", "first_option", "random_words", "random_integers")
+BARE = {  # sent as it is, with no box or tag around: an agent's reply may be so, and empty too
+    "silent": "empty",
+    "bare_word": "random_words",
+    "bare_integer": "random_integers",
+}  # -> the player whose words it says
 COPYING = ("replay", "last_word")  # the actions of another seed; what ended most other seeds
 INFORMED = ("all_answers", "part_of_answer")  # of tasks that are answered, not of tool use
 SHORTCUT = "shortcut"  # says at once what its own seed's solver said last; may win, if it is hidden
