@@ -305,9 +305,11 @@ def _refused(draft: records.Draft, finding: programs.Finding, config: ValidateCo
 
 def _marks(failed: str | None, config: ValidateConfig) -> dict[str, str]:
     """Mark every check. While a program runs, several are watched at once: a fault leaves those
-    that stand beside it undecided. The policy is asked elsewhere, about what is accepted here."""
+    that stand beside it undecided. A copy does not run at all. The policy is asked elsewhere, about
+    what is accepted here."""
     names = list(CHECKS)
-    reached = len(names) if failed is None else names.index(failed) if failed in names else 0
+    last = "load_error" if failed == "duplicate" else failed
+    reached = len(names) if failed is None else names.index(last) if last in names else 0
     marks = {}
     for i, name in enumerate(names):
         passed = i < reached and not (failed in _WATCHED and name in _WATCHED)

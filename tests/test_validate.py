@@ -97,6 +97,10 @@ def test_the_same_program_in_other_words_is_a_duplicate(crew):
     first, second, third = validate.validate(drafts, crew, domains.get("compact"), QUICK)
     assert isinstance(first, records.Environment)
     assert (second.uid, second.reason) == (1, "duplicate")
+    verdicts = validate.examine(drafts[:2], crew, domains.get("compact"), QUICK)
+    checks = verdicts[1].checks  # the copy did not run
+    assert checks["syntax"] == "pass" and checks["duplicate"] == "fail"
+    assert checks["load_error"] == checks["degenerate"] == "not reached"
     assert isinstance(third, records.Environment) and 0.5 < third.similarity < 1.0
 
 

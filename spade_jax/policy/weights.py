@@ -114,8 +114,8 @@ def _read(path) -> dict[str, np.ndarray]:
         raise
     except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
         raise ValueError(
-            f"{path} is not a readable parameter file ({error}); write it again with weights.save "
-            f"or restore it from version control."
+            f"{path} is no readable parameter file ({type(error).__name__}). Restore it from "
+            "version control, or make it anew with experiments/warmstart.py."
         ) from error
 
 
