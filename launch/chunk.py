@@ -16,7 +16,17 @@ import jax.numpy as jnp
 
 from launch import abstract, chips, cost, hlo, roofline
 from spade_jax import machine, settings
-from spade_jax.policy import cache, decode, draw, layout, platforms, sampler, sharding, transformer
+from spade_jax.policy import (
+    cache,
+    decode,
+    draw,
+    laid_out,
+    layout,
+    platforms,
+    sampler,
+    sharding,
+    transformer,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,7 +86,7 @@ def measure(
         steps=sampler.STEPS,
         memory={
             "parameters": weights,
-            "parameters for prefill": abstract.device_bytes(_stacked(model, own)),
+            "exact, for prefill": _kept_for_prefill(model, own, sampling.weight_bits),
             "training state": abstract.device_bytes(abstract.train_state(config, mesh)),
             "cache": past,
             "temporaries": stats.temp_size_in_bytes + stats.output_size_in_bytes,
@@ -121,7 +131,7 @@ def arguments(
     """Describe what `decode.advance` takes: weights, cache, rows, end tokens, when to stop."""
     whole = sharding.replicated(mesh)
     params = _stacked(model, mesh)
-    ready = jax.eval_shape(lambda params: decode.lay_out(params, model, weight_bits), params)
+    ready = jax.eval_shape(lambda params: laid_out.lay_out(params, model, weight_bits), params)
     places_of = {
         jax.tree_util.keystr(path): leaf.sharding.spec
         for path, leaf in jax.tree_util.tree_leaves_with_path(params)
@@ -178,6 +188,11 @@ def _stacked(model, mesh) -> Any:
         shapes,
         places,
     )
+
+
+def _kept_for_prefill(model, mesh, weight_bits: int) -> int:
+    """Bytes of the exact parameters beside rounded ones, see `laid_out.Weights`."""
+    return 0 if weight_bits == 16 else abstract.device_bytes(_stacked(model, mesh))
 
 
 def _placed(tree, where):

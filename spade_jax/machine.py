@@ -151,12 +151,18 @@ class Machine:
         )
 
     def here(self, params: Any) -> Any:
-        """Give the parameters to this process's sampler: gathered once per version."""
+        """Give the parameters to this process's sampler: gathered and laid out once per version."""
         if self.group.count == 1:
             return params
         if self._here[0] is not params:
-            self._here = (params, sharding.gather(params, self.model, self.mesh))
+            self._here = (None, None)  # the old copy goes before the new one comes
+            self._here = (params, self.sampler.lay_out(self.gathered(params)))
         return self._here[1]
+
+    def gathered(self, params: Any) -> Any:
+        """Give the parameters whole, in one call of all processes."""
+        one = self.group.count == 1
+        return params if one else sharding.gather(params, self.model, self.mesh)
 
     def start_play(
         self,

@@ -273,7 +273,7 @@ def _iterations(config, world: machine.Machine, params, folder, notice, say) -> 
             store.wait()
             notice.check()
             raise preemption.Preempted("SIGTERM came to another process; the state is saved.")
-    final = world.here(progress.train.params)
+    final = world.gathered(progress.train.params)
     if group.index == 0:
         with files.written(folder / "final.npz") as local:
             weights.save(local, final, world.model)

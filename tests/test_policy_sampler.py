@@ -325,7 +325,7 @@ def test_draws_follow_the_probabilities():
 
 def compiled() -> list[int]:
     """How many shapes of each program exist."""
-    return [decode.advance._cache_size(), decode.extend._cache_size(), cache.compiled()]
+    return [decode.advance._cache_size(), decode._extend._cache_size(), cache.compiled()]
 
 
 def test_an_equal_call_compiles_nothing_and_transfers_only_in_the_open(engine, params):

@@ -1,28 +1,26 @@
-"""The programs behind the sampler: lay out the weights, extend sequences, advance them.
+"""The programs behind the sampler: extend sequences, advance them.
 
-Comes in: parameters, the cache of some rows, tokens. Goes out: the tokens that were sampled and
-what belongs into the cache behind them. Neither program changes the cache it reads: new keys and
-values collect in a small buffer with one common place per step, so that a write is a slice and not
-a scatter, and `cache.write` puts the buffer behind the rows once per call. Where one token
-a row is computed, layers are unrolled: a scan would copy each layer's weights and cache out of a
-stack at every step. A sequence's last token is not in the cache yet; the next call puts it there.
+Comes in: parameters of `laid_out`, the cache of some rows, tokens. Goes out: the tokens that were
+sampled and what belongs into the cache behind them. Neither program changes the cache it reads: new
+keys and values collect in a small buffer with one common place per step, so that a write is a slice
+and not a scatter, and `cache.write` puts the buffer behind the rows once per call. Layers have
+arrays of their own, unrolled where one token a row is computed: a scan would copy each layer's
+weights and cache out of a stack at every step. A sequence's last token is not in the cache yet; the
+next call puts it there.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import operator
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from spade_jax.policy import attention, draw, heads, layout, transformer
+from spade_jax.policy import attention, draw, heads, laid_out, transformer
 from spade_jax.policy import cache as caches
 
 _MASKED = -1e30  # finite: a row without content attends to nothing and must give numbers
-_WHOLE, _SCALE = "whole", "scale_of_whole"  # of a matrix that is rounded to 8 bits
 
 
 @jax.tree_util.register_dataclass
@@ -50,35 +48,6 @@ class Emitted:
     steps: jax.Array
 
 
-def lay_out(params: dict, config: transformer.ModelConfig, bits: int = 16) -> dict:
-    """Turn the parameters of `transformer.init` into those of `advance`.
-
-    Args:
-        params: as from `transformer.init`.
-        config: the model's.
-        bits: 8 rounds the matrices of the layers to 8 bits, one scale per output; 16 keeps them.
-    Returns:
-        the same tree with "layers" a list of trees, one per layer, and matrices in the dtype of the
-        products: each step reads them all.
-    """
-    stacked, dtype = transformer.stacked(params, config), config.compute_dtype
-    indices = jax.device_put([np.int32(index) for index in range(config.layers)])
-    rest = {name: part for name, part in params.items() if name != "layers"}
-    rest = layout.narrowed(rest, transformer.AXES, dtype)
-    return {**rest, "layers": [_pick(stacked, index, bits, dtype) for index in indices]}
-
-
-@functools.partial(jax.jit, static_argnames=("bits", "dtype"))
-def _pick(stacked, index, bits, dtype):
-    layer = jax.tree.map(
-        lambda stack: jax.lax.dynamic_index_in_dim(stack, index, keepdims=False), stacked
-    )
-    if bits == 16:
-        return layout.narrowed(layer, transformer.AXES["layers"], dtype)
-    return jax.tree_util.tree_map_with_path(_round, layer)
-
-
-@functools.partial(jax.jit, static_argnames=("config", "bits"))
 def extend(
     params: dict,
     config: transformer.ModelConfig,
@@ -90,10 +59,11 @@ def extend(
 ) -> caches.Cache:
     """Compute what T more tokens of each row put into the cache.
 
-    The layers are scanned here: many tokens share a copy of the weights, and one layer compiles.
+    One layer is a program here, called for each: one layer compiles, and neither weights nor cache
+    need a second copy in a stack.
 
     Args:
-        params: as from `transformer.init`, never rounded.
+        params: never rounded: from `laid_out.lay_out`, or as from `transformer.init`.
         config: the model's.
         past: cache of the rows, None where every row starts at 0.
         tokens_UT: tokens at positions starts_U and after, padded at the end.
@@ -102,33 +72,48 @@ def extend(
     Returns:
         T places; those of padding have no meaning.
     """
-    rows, width = tokens_UT.shape
+    if isinstance(params["layers"], list):
+        layers = [(layer, None) for layer in params["layers"]]
+    else:
+        stacked = transformer.stacked(params, config)
+        layers = [(stacked, index) for index in laid_out.indices(config)]
+    hidden_UTD, pieces = _embed({"embed": params["embed"]}, config, tokens_UT), []
+    for number, (layer, index) in enumerate(layers):
+        piece = None if past is None else _layer(past, number)
+        hidden_UTD, new = _extend(layer, index, config, piece, hidden_UTD, starts_U, bits=bits)
+        pieces.append(new)
+    return _stack(pieces)
+
+
+@functools.partial(jax.jit, static_argnames="config")
+def _embed(params, config, tokens_UT):
+    return transformer.embed(params, config, tokens_UT)
+
+
+@functools.partial(jax.jit, static_argnames=("config", "bits"))
+def _extend(layer, index, config, piece: _Piece | None, hidden_UTD, starts_U, *, bits):
+    """Put T tokens of each row through one layer, the one at `index` where a stack is given.
+
+    Returns:
+        hidden states, and what the tokens add to the layer's cache.
+    """
+    layer = layer if index is None else laid_out.pick(layer, index)
+    rows, width, _ = hidden_UTD.shape
     positions_UT = starts_U[:, None] + jnp.arange(width)
     places = [positions_UT]
     lasts = [positions_UT]  # the last place that each query may look at
-    if past is not None:
-        places.insert(0, jnp.broadcast_to(jnp.arange(past.places), (rows, past.places)))
+    if piece is not None:
+        before = piece.keys_BKCW.shape[-1]
+        places.insert(0, jnp.broadcast_to(jnp.arange(before), (rows, before)))
         lasts.insert(0, jnp.broadcast_to(starts_U[:, None] - 1, (rows, width)))
-
-    def layer(hidden_UTD, inputs):
-        layer_params, piece = inputs
-        module = transformer.block(config, layer_params)
+    with transformer.precision(config):
+        module = transformer.block(config, layer)
         q_UTHC, k_UTKC, v_UTKC = module.project(hidden_UTD, positions_UT)
         new = _pack(k_UTKC, v_UTKC, bits)
         pieces = [new] if piece is None else [piece, new]
         views = _views(module, positions_UT, places, lasts)
         attended_UTHC = _attend(q_UTHC, pieces, views, config.attention_softcap)
         return module.finish(hidden_UTD, attended_UTHC), new
-
-    stacked = None
-    if past is not None:
-        pieces = [_layer(past, index) for index in range(config.layers)]
-        stacked = jax.tree.map(lambda *arrays: jnp.stack(arrays), *pieces)
-    with transformer.precision(config):
-        hidden_UTD = transformer.embed(params, config, tokens_UT)
-        inputs = (transformer.stacked(params, config), stacked)
-        _, fresh = jax.lax.scan(layer, hidden_UTD, inputs)
-    return _stack([jax.tree.map(operator.itemgetter(i), fresh) for i in range(config.layers)])
 
 
 @functools.partial(jax.jit, static_argnames=("config", "steps", "truncated"))
@@ -146,7 +131,7 @@ def advance(
     """Sample up to `steps` tokens in every row.
 
     Args:
-        ready: from `lay_out`.
+        ready: from `laid_out.lay_out`.
         config: the model's.
         past: cache of the rows; it is not changed.
         rows: the sequences.
@@ -214,7 +199,7 @@ def _decode(ready, config, past, begun_B, buffer, rows: Rows, at):
     with transformer.precision(config):
         hidden_B1D = transformer.embed(ready, config, rows.tokens_B[:, None])
         for index, layer in enumerate(ready["layers"]):
-            module = transformer.block(config, _exact(layer))
+            module = transformer.block(config, laid_out.exact(layer))
             q_B1HC, k_B1KC, v_B1KC = module.project(hidden_B1D, positions_B1)
             new = _pack(k_B1KC, v_B1KC, 8 if past.key_scales_L else 16)
             pieces.append(_put(_layer(buffer, index), new, at))
@@ -339,29 +324,3 @@ def _stack(pieces: list[_Piece]) -> caches.Cache:
         key_scales_L=tuple(piece.key_scales_BKW for piece in whole),
         value_scales_L=tuple(piece.value_scales_BKW for piece in whole),
     )
-
-
-def _round(path, leaf):
-    """Round a matrix to 8 bits, one scale for each of its outputs; leave vectors as they are.
-
-    The letters of its name tell its axes: a matrix that ends in D writes into the residual stream
-    and sums over all others (experts X apart), any other sums over D. The router stays exact: it
-    decides, and is small.
-    """
-    axes = path[-1].key.rpartition("_")[2]
-    if len(axes) != leaf.ndim or "D" not in axes or "router" in path[-1].key:
-        return leaf
-    summed = set(axes[:-1]) - {"X"} if axes[-1] == "D" else {"D"}
-    inputs = tuple(i for i, a in enumerate(axes) if a in summed)
-    array = leaf.astype(jnp.float32)
-    scale = jnp.maximum(jnp.max(jnp.abs(array), axis=inputs, keepdims=True), 1e-12) / 127
-    return {_WHOLE: jnp.round(array / scale).astype(jnp.int8), _SCALE: scale}
-
-
-def _exact(tree):
-    """Undo `_round`, up to what it lost."""
-    if not isinstance(tree, dict):
-        return tree
-    if _WHOLE in tree:
-        return tree[_WHOLE].astype(jnp.float32) * tree[_SCALE]
-    return {name: _exact(branch) for name, branch in tree.items()}

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from absl import logging
 
 from spade_jax import records
-from spade_jax.policy import requests, session, transformer
+from spade_jax.policy import laid_out, requests, session, transformer
 
 SamplingConfig = requests.SamplingConfig
 
@@ -82,7 +82,11 @@ class Sampler:
         self.text_of = text_of
         self.shapes: set[tuple] = set()  # of programs used so far; grows only by compiling
 
-    def session(self, params: dict) -> session.Session:
+    def lay_out(self, params: dict) -> laid_out.Weights:
+        """Bring parameters into the form that sessions read, for several sessions."""
+        return laid_out.weights(params, self.config, self.weight_bits)
+
+    def session(self, params: dict | laid_out.Weights) -> session.Session:
         """Open a session: a cache that lives across calls, for one version of the parameters."""
         return session.Session(self, params)
 

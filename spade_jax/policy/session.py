@@ -18,7 +18,7 @@ import jax
 import numpy as np
 
 from spade_jax import records
-from spade_jax.policy import cache, decode, draw, requests, sharding, table
+from spade_jax.policy import cache, decode, draw, laid_out, requests, table
 
 _SHORTEST_COPY = 8  # tokens: copying fewer from another row is not worth a program call
 _PREFILL_TOKENS = 8192  # of one prefill, padding included
@@ -28,12 +28,12 @@ _FIRST_PLACES = 32  # smallest number of places that are read; then half more, d
 class Session:
     """Owns the cache; one version of the parameters at a time."""
 
-    def __init__(self, sampler, params: dict):
-        """Lay out the parameters for decoding.
+    def __init__(self, sampler, params: dict | laid_out.Weights):
+        """Take the parameters.
 
         Args:
             sampler: a `sampler.Sampler`, which fixes shapes and limits.
-            params: as from `transformer.init`; sharded or not.
+            params: as from `transformer.init`, sharded or not, or from `Sampler.lay_out`.
         """
         self._sampler = sampler
         self.config = sampler.config
@@ -43,11 +43,10 @@ class Session:
         self.prefilled = 0  # tokens that were computed for prompts, padding not counted
         self.update(params)
 
-    def update(self, params: dict) -> None:
+    def update(self, params: dict | laid_out.Weights) -> None:
         """Go on with another version of the parameters: what the cache holds is forgotten."""
-        self._params = params
-        self._where = sharding.cache_sharding(params)
-        self._ready = decode.lay_out(params, self.config, self._sampler.weight_bits)
+        ready = isinstance(params, laid_out.Weights)
+        self._weights = params if ready else self._sampler.lay_out(params)
         self._table.forget()
 
     def generate(
@@ -111,7 +110,9 @@ class Session:
             return
         sampler.note("grow", self._table.rows, self._table.places, rows, places)
         if self._cache is None:
-            self._cache = cache.empty(self.config, rows, places, sampler.cache_bits, self._where)
+            self._cache = cache.empty(
+                self.config, rows, places, sampler.cache_bits, self._weights.cache
+            )
         else:
             self._cache = cache.grow(self._cache, rows, places)
         self._table.grow(rows, places)
@@ -232,8 +233,9 @@ class Session:
         tokens, starts, rows, counts = on_device
         past = self._read(rows, longest) if longest else None
         self._sampler.note("extend", tokens_UT.shape, past.places if longest else 0)
+        exact = self._weights.ready if self._weights.exact is None else self._weights.exact
         fresh = decode.extend(
-            self._params, self.config, past, tokens, starts, bits=self._sampler.cache_bits
+            exact, self.config, past, tokens, starts, bits=self._sampler.cache_bits
         )
         self._write(fresh, rows, starts, counts)
 
@@ -261,7 +263,14 @@ class Session:
         past = self._read(None if whole else rows, max(1, int(lengths_B.max())))
         sampler.note("advance", size, past.places, steps, truncated)
         fresh, emitted = decode.advance(
-            self._ready, self.config, past, state, ends, stop, steps=steps, truncated=truncated
+            self._weights.ready,
+            self.config,
+            past,
+            state,
+            ends,
+            stop,
+            steps=steps,
+            truncated=truncated,
         )
         emitted = jax.device_get(emitted)
         counts_B = emitted.live_TB.sum(axis=0, dtype=np.int32)
