@@ -8,6 +8,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -161,8 +162,7 @@ class Machine:
 
     def gathered(self, params: Any) -> Any:
         """Give the parameters whole, in one call of all processes."""
-        one = self.group.count == 1
-        return params if one else sharding.gather(params, self.model, self.mesh)
+        return params if self.group.count == 1 else sharding.gather(params, self.model, self.mesh)
 
     def start_play(
         self,
@@ -185,7 +185,8 @@ class Machine:
 def _join(parts: Sequence[rollout.Played]) -> rollout.Played:
     """Put together what processes played of one table, in the order of one process."""
     pairs = [pair for p in parts for pair in zip(p.episodes, p.transcripts, strict=True)]
-    pairs.sort(key=lambda pair: _place(pair[0]))
+    place = operator.attrgetter("environment", "seed_index", "arm", "play")
+    pairs.sort(key=lambda pair: place(pair[0]))
     return rollout.Played(
         episodes=[episode for episode, _ in pairs],
         hint_refusals=sum((p.hint_refusals for p in parts), collections.Counter()),
@@ -194,10 +195,6 @@ def _join(parts: Sequence[rollout.Played]) -> rollout.Played:
         transcripts=[transcript for _, transcript in pairs],
         processes=sum(p.processes for p in parts),
     )
-
-
-def _place(e: records.Episode) -> tuple[int, ...]:
-    return e.environment, e.seed_index, e.arm, e.play
 
 
 def check_history(limits: rollout.RolloutConfig, chat: Any) -> None:
@@ -382,10 +379,7 @@ def fit_vocabulary(model: transformer.ModelConfig | None, words: Words) -> trans
       ValueError: there is no model to build.
     """
     if model is None:
-        raise ValueError(
-            "policy.model is not set: training from scratch needs the sizes of a model. Set "
-            "config.policy.model, or name a policy.weights file."
-        )
+        raise ValueError("policy.model is not set: set it, or name policy.weights to start from.")
     return dataclasses.replace(model, vocab_size=words.vocab_size)
 
 
